@@ -51,7 +51,7 @@ def side_by_side(calls: Sequence[Callable[[], _Result]]) -> Iterator[_Result]:
         wait([future for future in futures if not future.cancel()])
 
 
-def ahead(calls: Sequence[Callable[[], _Result]]) -> Iterator[_Result]:
+def prefetched(calls: Sequence[Callable[[], _Result]]) -> Iterator[_Result]:
     """Yield the results of the calls; while one is used, a thread makes the next call."""
     coming = [_begun(call) for call in calls[:1]]
     for number, call in enumerate(calls):

@@ -12,8 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ism_dask.rows.distribution import Distribution
-from ism_dask.rows.moments import ColumnMoments
+from ism_dask.rows.distribution import ColumnMoments, Distribution
 from ism_dask.rows.standardise import project
 from storage.errors import UnfitRows, misfit
 from storage.manifest import checked_bytes, read_manifest

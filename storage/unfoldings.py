@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ism_dask.rows.moments import ColumnMoments
+from ism_dask.rows.distribution import ColumnMoments
 from storage.dataset import folder_name, open_dataset
 from storage.errors import DatasetNotFound, StorageError, UnfitRows, misfit
 from storage.models import SavedTransformer, check_shapes
@@ -149,7 +149,7 @@ def load_unfolding(name: str) -> SavedUnfolding:
     return replace(
         saved,
         rows=saved.rows if is_copy else _stored_rows(name, saved.metrics),
-        statistics=ColumnMoments.of(saved.coordinates),
+        statistics=ColumnMoments.from_rows(saved.coordinates),
         placement=None,
     )
 

@@ -136,7 +136,7 @@ def _passes(name: str) -> list[dict[str, Any]]:
     for each in (regression.in_single, regression):
         rate = _multiplications(device, each.dtype.name)
         for batch in _BATCHES:
-            blocks = BlocksOnDevice(DeviceRows.of(device, rows), parts)
+            blocks = BlocksOnDevice(DeviceRows.from_block(device, rows), parts)
             blocks._plan = MemoryPlan(True, batch * block_bytes(len(parts[0]), _COLUMNS))
             seconds = _median(lambda b=blocks, r=each: b.explained(r, W))
             needed = _MANY * (len(parts[0]) ** 2 / 3 + 4 * _COLUMNS * _Q)

@@ -136,7 +136,7 @@ def recorded_plans(client: Client) -> Iterator[list[int]]:
     plans: list[int] = []
     worker_infos = client.scheduler_info(n_workers=-1)["workers"].values()
     workers, threads = len(worker_infos), max(worker["nthreads"] for worker in worker_infos)
-    evaluate = LandmarkEngine._at
+    evaluate = LandmarkEngine._evaluated
 
     def recorded(self: LandmarkEngine, W: Array) -> EvaluationAtW:
         evaluation = evaluate(self, W)
@@ -144,7 +144,7 @@ def recorded_plans(client: Client) -> Iterator[list[int]]:
         plans.append(_worker_bytes(self.problem, self.q, columns, workers, threads))
         return evaluation
 
-    with patch.object(LandmarkEngine, "_at", recorded):
+    with patch.object(LandmarkEngine, "_evaluated", recorded):
         yield plans
 
 

@@ -189,12 +189,12 @@ def _drift(published: Model, new: Model, X: Array, Z: Array) -> Iterator[Drift]:
         yield from (each for each in every if each.name in (new.feature_names or ()))
     learned = published.statistics
     if learned is not None:
-        old = Distribution.of(published.sample.points)
+        old = Distribution.from_rows(published.sample.points)
         features = [new_feature(each) for each in range(Z.shape[1])]
         yield from _drifts(features, old, Z, learned.mean, learned.deviation)
     if new.class_names is None and published.class_names is None:
         then, now = published.sample.values[:, None], new.sample.values[:, None]
-        label, old = str(new.metrics["label"]), Distribution.of(then)
+        label, old = str(new.metrics["label"]), Distribution.from_rows(then)
         yield from _drifts([label], old, now, then.mean(axis=0), then.std(axis=0))
 
 

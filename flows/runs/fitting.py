@@ -39,8 +39,7 @@ from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.observe import FitWatcher, watching_fits
 from ism_dask.records.fit_report import FitReport
-from ism_dask.rows.distribution import Distribution
-from ism_dask.rows.moments import ColumnMoments
+from ism_dask.rows.distribution import ColumnMoments, Distribution
 from ism_dask.selection.sample import Setting
 from ism_dask.solvers import SOLVERS
 from ism_dask.status import Status
@@ -333,8 +332,8 @@ def _projected_rows(
     rows, points, moments = [], [], []
     for batch, here in batches_with_sample(data.X, chosen):
         new = model.transform(batch)
-        moments.append(ColumnMoments.of(new))
+        moments.append(ColumnMoments.from_rows(new))
         points.append(new[here])
         rows.append(batch[here])
     sample = Sample(np.concatenate(points).astype(np.float32), values[chosen])
-    return sample, Distribution.of(np.concatenate(rows)), reduce(add, moments)
+    return sample, Distribution.from_rows(np.concatenate(rows)), reduce(add, moments)

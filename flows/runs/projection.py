@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.rows.moments import ColumnMoments
+from ism_dask.rows.distribution import ColumnMoments
 from storage.dataset import ZarrRows
 from storage.models import SavedTransformer
 from storage.tables.encoding import EncodedRows, Problems
@@ -57,7 +57,7 @@ class ProjectedRows:
         self.outside = self.outside + np.count_nonzero(outside[finite], axis=0)
         # The squares of numbers that are barely floats are not.
         with np.errstate(over="ignore", invalid="ignore"):
-            self.moments.append(ColumnMoments.of(new[finite]))
+            self.moments.append(ColumnMoments.from_rows(new[finite]))
 
     def merge(self, other: ProjectedRows) -> None:
         """Add later rows."""

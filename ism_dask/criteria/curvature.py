@@ -37,7 +37,7 @@ class Tangents:
     basis: Array
 
     @classmethod
-    def at(cls, W: Array) -> Tangents:
+    def at_weights(cls, W: Array) -> Tangents:
         """Return the directions at W (d, q)."""
         return cls(W, np.linalg.qr(W, mode="complete")[0][:, W.shape[1] :])
 
@@ -62,7 +62,7 @@ def curvature(
     size, p = np.array(block.size), tangents.size
     if not block.n_rows:
         return np.zeros((p, p)), np.zeros((p, p)), size
-    terms = _Terms.of(regression, block, tangents)
+    terms = _Terms.at_weights(regression, block, tangents)
     hessian, influence = terms.gauss_newton()
     influence += terms.leverage_change()
     hessian += terms.second_derivative()
@@ -106,7 +106,7 @@ class _Slope:
     second: Array
 
     @classmethod
-    def of(cls, weight: float, term: PointwiseKernel, Z: Array) -> _Slope:
+    def at_rows(cls, weight: float, term: PointwiseKernel, Z: Array) -> _Slope:
         beta = beta_of(term, Z, Z)
         first = weight * term.slope(beta.copy())
         pairing = term.pairing
@@ -145,7 +145,7 @@ class _Terms:
     slopes: list[_Slope]
 
     @classmethod
-    def of(cls, regression: RidgeRegression, block: Block, tangents: Tangents) -> _Terms:
+    def at_weights(cls, regression: RidgeRegression, block: Block, tangents: Tangents) -> _Terms:
         X = block.X.astype(np.float64, copy=False)
         Z, noise = X @ tangents.W, block.size * regression.ridge
         system = kernel_matrix(regression.kernel, Z, Z)
@@ -159,7 +159,7 @@ class _Terms:
             inverse @ block.Y,
             np.ones(r) if regression.signs is None else regression.signs,
             noise,
-            [_Slope.of(weight, term, Z) for weight, term in regression.kernel.terms],
+            [_Slope.at_rows(weight, term, Z) for weight, term in regression.kernel.terms],
         )
 
     @property

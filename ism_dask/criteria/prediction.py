@@ -23,13 +23,13 @@ from ism_dask.kernels import Kernel
 from ism_dask.kernels.base import PointwiseKernel
 from ism_dask.kernels.pairing import DISTANCE
 from ism_dask.linalg.arrays import (
-    beside,
+    in_library_of,
     in_type,
     in_type_of,
-    into,
     namespace,
     on_host,
-    total,
+    output_argument,
+    sum_along,
     transposed,
     with_diagonal,
 )
@@ -72,7 +72,7 @@ class Block:
         """The sum of the weights, which is the number of rows if all count alike; or sums (k,)."""
         if self.weights is None:
             return float(self.n_rows)
-        return _number(total(self.weights, axis=-1))
+        return _number(sum_along(self.weights, axis=-1))
 
     @property
     def counted(self) -> Block:
@@ -89,7 +89,7 @@ class Block:
         """Return the weighted mean square (r,) of each column of Y."""
         squared = self.Y**2 if self.weights is None else self.Y**2 * self.weights[..., None]
         size = self.size if isinstance(self.size, float) else self.size[:, None]
-        return total(squared, axis=-2) / size
+        return sum_along(squared, axis=-2) / size
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class RidgeRegression:
     def explained(self, block: Block, W: Array) -> Explained:
         """Return J and Phi W at W (d, q)."""
         with square_matrices(block.X, 3, self.dtype) as (*memory, gamma):
-            solved = _Solved.of(self, block, W, memory, self.dtype)
+            solved = _Solved.solve(self, block, W, memory, self.dtype)
             product = _kernel_product(
                 self.kernel, solved, self._gamma(solved, gamma), block.X, solved.Z
             )
@@ -163,7 +163,7 @@ class RidgeRegression:
         """Return Phi (d, d) at W (d, q)."""
         X = in_type(block.X, _DOUBLE)
         with square_matrices(block.X, 3) as (*memory, gamma):
-            solved = _Solved.of(self, block, W, memory)
+            solved = _Solved.solve(self, block, W, memory)
             return _kernel_product(self.kernel, solved, self._gamma(solved, gamma), X, X)
 
     def evidence(self, block: Block, W: Array) -> float:
@@ -175,7 +175,7 @@ class RidgeRegression:
         """
         n = float(block.n_rows)
         with square_matrices(block.X, 2) as memory:
-            solved = _Solved.of(self, block, W, memory)
+            solved = _Solved.solve(self, block, W, memory)
             half_log_determinant = float(solved.cholesky.half_log_determinant)
         if block.weights is not None:
             weights = on_host(block.weights)
@@ -194,22 +194,22 @@ class RidgeRegression:
         As in the evidence, columns that X W is not to predict do not count.
         """
         with square_matrices(block.X, 2) as memory:
-            solved = _Solved.of(self, block, W, memory)
+            solved = _Solved.solve(self, block, W, memory)
             errors = solved.alpha / solved.cholesky.inverse_diagonal[..., None]
         return block.weighted(self.sums(errors**2)[0, ...])
 
     def predicted(self, block: Block, W: Array, X: Array) -> Array:
         """Return what the rows of `block` predict of Y (m, r) for other rows X (m, d)."""
         with square_matrices(block.X, 2) as memory:
-            solved = _Solved.of(self, block, W, memory)
+            solved = _Solved.solve(self, block, W, memory)
         return kernel_matrix(self.kernel, _projected(X, W), solved.Z) @ solved.alpha
 
     def _gamma(self, solved: _Solved, memory: Array | None) -> Array:
         """Return Gamma (n, n), whose product with the change of K is the change of J."""
         alpha = solved.alpha
         signs = self.ridge * (np.ones(1) if self.signs is None else self.signs)
-        signed = alpha * in_type_of(beside(signs, alpha), alpha)
-        return namespace(alpha).matmul(signed, transposed(alpha), **into(memory))
+        signed = alpha * in_type_of(in_library_of(signs, alpha), alpha)
+        return namespace(alpha).matmul(signed, transposed(alpha), **output_argument(memory))
 
     def signed_sum(self, columns: Array) -> Array:
         """Return the sum over the last axis, of length r, with the signs."""
@@ -222,7 +222,7 @@ class RidgeRegression:
         The others have their weights.
         """
         signs = np.ones(columns.shape[-1]) if self.signs is None else self.signs
-        parts = [beside(np.maximum(each, 0.0), columns) for each in (signs, -signs)]
+        parts = [in_library_of(np.maximum(each, 0.0), columns) for each in (signs, -signs)]
         return namespace(columns).stack([columns @ each for each in parts])
 
 
@@ -239,7 +239,7 @@ class _Solved:
     alpha: Array
 
     @classmethod
-    def of(
+    def solve(
         cls,
         regression: RidgeRegression,
         block: Block,
@@ -265,7 +265,7 @@ class _Solved:
 
     def fits(self, block: Block) -> Array:
         """Return the sums (r,) of Y times alpha."""
-        return total(block.Y * self.alpha, axis=-2)
+        return sum_along(block.Y * self.alpha, axis=-2)
 
 
 def _copied(matrix: Array, memory: Array | None) -> Array:
@@ -284,7 +284,7 @@ def kernel_matrix(kernel: Kernel, left: Array, right: Array, out: Array | None =
         value = term.value(beta, out=beta)
         if weight != 1.0:
             value *= weight
-        K = value if K is None else namespace(K).add(K, value, **into(K))
+        K = value if K is None else namespace(K).add(K, value, **output_argument(K))
     assert K is not None
     return K
 
@@ -315,13 +315,13 @@ def _kernel_product(kernel: Kernel, solved: _Solved, gamma: Array, X: Array, rig
             factor = weight * term.amplitude
         moved += (factor * term.pairing.coupling) * (psi @ right)
         if term.pairing.degree:
-            moved += (factor * term.pairing.degree) * (total(psi, axis=-1)[..., None] * right)
+            moved += (factor * term.pairing.degree) * (sum_along(psi, axis=-1)[..., None] * right)
     # The rows are in single precision where there are many; the sum over blocks is in double.
     return in_type(transposed(X) @ in_type_of(moved, X), _DOUBLE)
 
 
 def _projected(X: Array, W: Array, dtype: np.dtype[Any] = _DOUBLE) -> Array:
-    return in_type(X, dtype) @ in_type(beside(W, X), dtype)
+    return in_type(X, dtype) @ in_type(in_library_of(W, X), dtype)
 
 
 def _number(value: Any) -> Any:

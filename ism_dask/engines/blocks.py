@@ -167,7 +167,9 @@ class BlocksOfShards(RegressionBlocks):
     dealt: DealOfShards
 
     @classmethod
-    def of(cls, shards: Shards, rows: Array, weights: Array | None, seed: int) -> BlocksOfShards:
+    def dealt_within(
+        cls, shards: Shards, rows: Array, weights: Array | None, seed: int
+    ) -> BlocksOfShards:
         """Return shards with the target rows Y (n, r) and weights (n,), dealt into blocks."""
         facts = rows if weights is None else np.column_stack([rows, weights])
         shards = shards.with_rows(_TARGET, facts).persisted()

@@ -21,12 +21,12 @@ from ism_dask.engines.blocks import (
     Sums,
     added,
 )
-from ism_dask.linalg.arrays import beside, in_type, namespace, on_host
+from ism_dask.linalg.arrays import in_library_of, in_type, namespace, on_host
 from ism_dask.linalg.subspaces import tangent
 from ism_dask.rows.blocks import RANGE_ROWS
 from ism_dask.rows.devices import Device, is_out_of_memory
 from ism_dask.rows.shards import Shards
-from ism_dask.thread_pool import ahead
+from ism_dask.thread_pool import prefetched
 
 # The share of the free memory of a device that rows may take for good, and that of the rest which
 # a batch may take for its matrices. Batches beyond these bytes are no faster.
@@ -53,7 +53,7 @@ class MemoryPlan:
     batch_bytes: float
 
     @classmethod
-    def of(cls, row_bytes: int, free_bytes: int) -> MemoryPlan:
+    def for_rows(cls, row_bytes: int, free_bytes: int) -> MemoryPlan:
         """Return the plan for all rows, which take this number of bytes."""
         resident = row_bytes <= _ROWS_SHARE * free_bytes
         left = free_bytes - resident * row_bytes
@@ -92,12 +92,12 @@ class DeviceMatrix:
     read: Callable[[Array], Array]
 
     @classmethod
-    def of(cls, device: Device, X: Array) -> DeviceMatrix:
+    def from_array(cls, device: Device, X: Array) -> DeviceMatrix:
         """Return X (n, d) in memory for a device."""
         return cls(device, X.shape[1], X.nbytes, partial(device.put, X), X.__getitem__)
 
     @classmethod
-    def of_shards(cls, device: Device, shards: Shards) -> DeviceMatrix:
+    def from_shards(cls, device: Device, shards: Shards) -> DeviceMatrix:
         """Return the rows of shards, which are standardised on the device if they stay there."""
         d = shards.n_columns
         size = shards.n_rows * d * shards.dtype.itemsize
@@ -120,7 +120,7 @@ class DeviceMatrix:
     def here(self, numbers: Array) -> Array:
         """Return rows with numbers (k, m) as an array of NumPy, from where they are."""
         if self.is_loaded:
-            return on_host(taken(self.whole, self.device.put(numbers)))
+            return on_host(selected(self.whole, self.device.put(numbers)))
         return self.read(numbers)
 
 
@@ -140,9 +140,9 @@ class DeviceRows:
     weights: Array | None = None
 
     @classmethod
-    def of(cls, device: Device, rows: Block) -> DeviceRows:
+    def from_block(cls, device: Device, rows: Block) -> DeviceRows:
         """Return rows in memory for a device."""
-        return cls(DeviceMatrix.of(device, rows.X), rows.Y, rows.weights)
+        return cls(DeviceMatrix.from_array(device, rows.X), rows.Y, rows.weights)
 
     @property
     def device(self) -> Device:
@@ -169,8 +169,8 @@ class DeviceRows:
         """Return rows with numbers (k, m) as a block, from those that stay on the device."""
         places = self.device.put(numbers)
         target = self._target
-        weights = None if target[1] is None else taken(target[1], places)
-        return Block(taken(self.matrix.whole, places), taken(target[0], places), weights)
+        weights = None if target[1] is None else selected(target[1], places)
+        return Block(selected(self.matrix.whole, places), selected(target[0], places), weights)
 
     @cached_property
     def _target(self) -> tuple[Any, Any]:
@@ -178,7 +178,7 @@ class DeviceRows:
         return put(self.Y), None if self.weights is None else put(self.weights)
 
 
-def taken(array: Any, places: Any) -> Any:
+def selected(array: Any, places: Any) -> Any:
     """Return the entries of an array (n, ...) in places (k, m) as an array (k, m, ...)."""
     xp = namespace(array)
     rows = xp.take(array, xp.reshape(places, (-1,)), axis=0)
@@ -266,7 +266,7 @@ class BlocksOnDevice(RegressionBlocks):
 
     @cached_property
     def _plan(self) -> MemoryPlan:
-        return MemoryPlan.of(self.rows.n_bytes, self.rows.device.free_bytes)
+        return MemoryPlan.for_rows(self.rows.n_bytes, self.rows.device.free_bytes)
 
     @cached_property
     def _numbers(self) -> list[Array]:
@@ -283,13 +283,13 @@ class BlocksOnDevice(RegressionBlocks):
         if self._plan.resident:
             return map(self.rows.resident, self._numbers)
         self.rows.matrix.forget()
-        return ahead([partial(self.rows.sent, each) for each in self._numbers])
+        return prefetched([partial(self.rows.sent, each) for each in self._numbers])
 
 
 def _sums_of_batch(regression: RidgeRegression, W: Array, batch: Block) -> tuple[Any, ...]:
     """Return the sums over the blocks of a batch: J, Phi W, its squared tangent, and the sizes."""
     value, xp = regression.explained(batch, W), namespace(batch.X)
-    turned = tangent(beside(W, batch.X), value.product)
+    turned = tangent(in_library_of(W, batch.X), value.product)
     sizes = xp.zeros_like(value.objective) + batch.size
     return (
         xp.sum(sizes * value.objective),

@@ -107,16 +107,18 @@ class TileSide:
     def left(cls, piece: LoadedShard, Z: Array, model: TileModel) -> TileSide:
         """Return the side of a shard whose rows are the rows of tiles."""
         gamma = model.gamma.as_rows(piece.facts[GAMMA_FACTS], piece.X.dtype)
-        return cls._of(piece, Z, model.kernel, gamma, 0)
+        return cls._one_side(piece, Z, model.kernel, gamma, 0)
 
     @classmethod
     def right(cls, piece: LoadedShard, Z: Array, model: TileModel) -> TileSide:
         """Return the side of a shard whose rows are the columns of tiles."""
         gamma = model.gamma.as_columns(piece.facts[GAMMA_FACTS], piece.X.dtype)
-        return cls._of(piece, Z, model.kernel, gamma, 1)
+        return cls._one_side(piece, Z, model.kernel, gamma, 1)
 
     @classmethod
-    def _of(cls, piece: LoadedShard, Z: Array, kernel: Kernel, gamma: Array, side: int) -> TileSide:
+    def _one_side(
+        cls, piece: LoadedShard, Z: Array, kernel: Kernel, gamma: Array, side: int
+    ) -> TileSide:
         terms = [term for _, term in kernel.terms]
         pairs = {term.pairing: term.pairing.operands(Z) for term in terms}
         columns = iter(np.transpose(piece.facts.get(INVERSE_WIDTHS, ())))

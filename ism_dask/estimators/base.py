@@ -32,7 +32,7 @@ from ism_dask.estimators.checks import (
     row_source,
 )
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.arrays import beside, in_type, namespace, on_host
+from ism_dask.linalg.arrays import in_library_of, in_type, namespace, on_host
 from ism_dask.linalg.subspaces import ROTATIONS, subspace_shares
 from ism_dask.observe import FitPlan, fit_watcher
 from ism_dask.records.certificate import Certificate
@@ -116,7 +116,7 @@ class _Projector(RowTransformer):
         """Raise a ValueError if scikit-learn dispatches, but not to the library of the fit."""
         of_fit, of_rows = (
             "NumPy" if device is None else device.title
-            for device in map(Device.of, (self.components_, row_source(X)))
+            for device in map(Device.of_array, (self.components_, row_source(X)))
         )
         if of_fit != of_rows:
             raise ValueError(
@@ -151,7 +151,9 @@ class _Projector(RowTransformer):
         outwards = np.linalg.pinv(components).T * scale
         if lazy:
             return (Z @ outwards + mean).astype(Z.dtype)
-        rows = in_type(Z, np.dtype(np.float64)) @ beside(outwards, Z) + beside(mean, Z)
+        rows = in_type(Z, np.dtype(np.float64)) @ in_library_of(outwards, Z) + in_library_of(
+            mean, Z
+        )
         return namespace(Z).astype(rows, Z.dtype, copy=False)
 
 
@@ -388,7 +390,7 @@ def column_names(model: RowTransformer) -> list[str]:
 
 def _floats(X: Any) -> list[Any]:
     """Return the floating types of the library of an array, those of NumPy for what is none."""
-    xp = namespace(X) if Device.of(X) is not None else np
+    xp = namespace(X) if Device.of_array(X) is not None else np
     return [xp.float64, xp.float32]
 
 

@@ -15,8 +15,7 @@ from ism_dask.linalg.arrays import namespace, on_host
 from ism_dask.rows.blocks import MEMORY_NUMBERS, fits_memory
 from ism_dask.rows.devices import Device
 from ism_dask.rows.execution import is_dask
-from ism_dask.rows.source import is_row_source
-from ism_dask.rows.sparse import is_sparse
+from ism_dask.rows.source import is_row_source, is_sparse
 
 # Sparse rows with up to this many columns are made dense, a task's rows at a time.
 MOST_SPARSE_COLUMNS = 2000
@@ -140,7 +139,7 @@ def check_lazy(X: Any) -> None:
 
 def check_no_missing(X: Any) -> None:
     """Raise a ValueError with advice if rows X (n, d) have NaN, the mark of a missing number."""
-    if Device.of(X) is not None:
+    if Device.of_array(X) is not None:
         xp = namespace(X)
         if bool(xp.isfinite(xp.sum(X))):
             return

@@ -446,7 +446,7 @@ class FittedMaximum:
                 f"W has {size:,} free weights, and the curvature of J a square matrix of this "
                 f"size; it is computed for up to {RULES.most_weights:,}. Fit with `max_features`"
             )
-        return cls(task, Tangents.at(task.prepared.lower(fitted.components_)))
+        return cls(task, Tangents.at_weights(task.prepared.lower(fitted.components_)))
 
     @cached_property
     def _hessian(self) -> Array:

@@ -29,7 +29,7 @@ from ism_dask.rows.column_statistics import (
     without_dependent_indicators,
 )
 from ism_dask.rows.shards import Shards, cut
-from ism_dask.rows.sparse import SparseRows, is_sparse
+from ism_dask.rows.source import SparseRows, is_sparse
 from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.tasks import LoadedShard, RowFact
 from ism_dask.selection.support import (

@@ -31,8 +31,7 @@ from ism_dask.gamma.targets import target_dependence, target_name
 from ism_dask.kernels import Kernel
 from ism_dask.rows.blocks import fits_memory
 from ism_dask.rows.devices import AUTO, CPU, Device, on_this_host
-from ism_dask.rows.source import is_row_source
-from ism_dask.rows.sparse import is_sparse
+from ism_dask.rows.source import is_row_source, is_sparse
 from ism_dask.selection.target import Target, prediction_targets
 
 # The numbers of X, at most, from which its digest is computed.
@@ -232,7 +231,7 @@ def pose(
     The arguments are those of `SupervisedIKDR.fit`. Raise a ValueError for misfits.
     """
     parameters.check_parameters()
-    library = Device.of(row_source(X))
+    library = Device.of_array(row_source(X))
     parameters = parameters.on_host()
     sample_weight, avoid, given = map(on_this_host, (sample_weight, avoid, given))
     if y is None:

@@ -21,7 +21,7 @@ from ism_dask.rows.column_statistics import standardisation_of
 from ism_dask.rows.devices import on_this_host
 from ism_dask.rows.execution import check_memory_here, is_dask
 from ism_dask.rows.shards import cut
-from ism_dask.rows.sparse import as_dense, is_sparse
+from ism_dask.rows.source import as_dense, is_sparse
 from ism_dask.unfolding.neighbour_graph import MOST_EIGENVECTORS
 from ism_dask.unfolding.program import FactorKernel, IdentityKernel, SideKernel
 

@@ -17,7 +17,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask._validation import squarable_float
 from ism_dask.kernels.pairing import Pairing
-from ism_dask.linalg.arrays import into, namespace
+from ism_dask.linalg.arrays import namespace, output_argument
 
 
 class Kernel(ABC):
@@ -233,7 +233,7 @@ class Proportional(PointwiseKernel):
 
     def value(self, beta: Array, out: Array | None = None) -> Array:
         """Return beta times the amplitude."""
-        return namespace(beta).multiply(beta, self.amplitude, **into(out))
+        return namespace(beta).multiply(beta, self.amplitude, **output_argument(out))
 
     def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return ones."""

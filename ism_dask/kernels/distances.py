@@ -15,7 +15,7 @@ from ism_dask._validation import check_positive_int, squarable_float
 from ism_dask.kernels.base import Kernel, PointwiseKernel, Proportional, conic_sum
 from ism_dask.kernels.pairing import DISTANCE
 from ism_dask.kernels.widths import median_distance, neighbor_distances
-from ism_dask.linalg.arrays import into, namespace
+from ism_dask.linalg.arrays import namespace, output_argument
 
 # The names of the rules that compute a width from the data.
 WIDTH_RULES = ("root", "median")
@@ -88,7 +88,9 @@ class _Exponential(PointwiseKernel):
 
     def value(self, beta: Array, out: Array | None = None) -> Array:
         """Return `exp(-rate * beta)`."""
-        return _clipped_exponential(namespace(beta).multiply(beta, -self._rate, **into(out)))
+        return _clipped_exponential(
+            namespace(beta).multiply(beta, -self._rate, **output_argument(out))
+        )
 
     def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return f itself."""
@@ -185,15 +187,15 @@ class Laplacian(SharedWidth):
     def value(self, beta: Array, out: Array | None = None) -> Array:
         """Return `exp(-sqrt(2 (beta + c^2)) / sigma)`."""
         root = _root_of(beta, self.offset, out)
-        exponent = namespace(root).multiply(root, -sqrt(2.0) / self._width, **into(root))
+        exponent = namespace(root).multiply(root, -sqrt(2.0) / self._width, **output_argument(root))
         return _clipped_exponential(exponent)
 
     def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return `f / sqrt(beta + c^2)`."""
         xp, root = namespace(beta), _root_of(beta, self.offset, None)
-        exponent = xp.multiply(root, -sqrt(2.0) / self._width, **into(out))
-        value = xp.exp(exponent, **into(out))
-        return xp.divide(value, root, **into(value))
+        exponent = xp.multiply(root, -sqrt(2.0) / self._width, **output_argument(out))
+        value = xp.exp(exponent, **output_argument(out))
+        return xp.divide(value, root, **output_argument(value))
 
 
 @dataclass(frozen=True)
@@ -234,12 +236,12 @@ class Multiquadric(PointwiseKernel):
     def value(self, beta: Array, out: Array | None = None) -> Array:
         """Return `-sqrt(beta + c^2)`."""
         root = _root_of(beta, self.offset, out)
-        return namespace(root).negative(root, **into(root))
+        return namespace(root).negative(root, **output_argument(root))
 
     def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return `1 / sqrt(beta + c^2)`."""
         root = _root_of(beta, self.offset, out)
-        return namespace(root).reciprocal(root, **into(root))
+        return namespace(root).reciprocal(root, **output_argument(root))
 
     @property
     def similarity(self) -> Laplacian:
@@ -318,9 +320,9 @@ def _root_of(beta: Array, offset: float, out: Array | None) -> Array:
     """Return `sqrt(beta + offset^2)`."""
     # Rounding can make beta negative, by more than c^2 if c is small.
     xp = namespace(beta)
-    root = xp.clip(beta, 0.0, None, **into(out))
+    root = xp.clip(beta, 0.0, None, **output_argument(out))
     root += offset**2
-    return xp.sqrt(root, **into(root))
+    return xp.sqrt(root, **output_argument(root))
 
 
 def _clipped_exponential(exponent: Array) -> Array:
@@ -330,7 +332,7 @@ def _clipped_exponential(exponent: Array) -> Array:
     is negligible beside 1: subnormal numbers would make every product with them a hundred times
     slower.
     """
-    xp, memory = namespace(exponent), into(exponent)
+    xp, memory = namespace(exponent), output_argument(exponent)
     least = -600.0 if exponent.dtype == xp.float64 else -60.0
     return xp.exp(xp.clip(exponent, least, 0.0, **memory), **memory)
 

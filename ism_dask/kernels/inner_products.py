@@ -14,7 +14,7 @@ from ism_dask._types import Array
 from ism_dask._validation import check_positive_int, squarable_float
 from ism_dask.kernels.base import PointwiseKernel, Proportional
 from ism_dask.kernels.pairing import INNER
-from ism_dask.linalg.arrays import into, namespace
+from ism_dask.linalg.arrays import namespace, output_argument
 
 
 @dataclass(frozen=True)
@@ -60,11 +60,13 @@ class Polynomial(PointwiseKernel):
 
     def value(self, beta: Array, out: Array | None = None) -> Array:
         """Return `(beta + c)^p`."""
-        return _power(namespace(beta).add(beta, self.offset, **into(out)), self.degree)
+        return _power(namespace(beta).add(beta, self.offset, **output_argument(out)), self.degree)
 
     def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return `(beta + c)^(p-1)`."""
-        return _power(namespace(beta).add(beta, self.offset, **into(out)), self.degree - 1)
+        return _power(
+            namespace(beta).add(beta, self.offset, **output_argument(out)), self.degree - 1
+        )
 
 
 def _power(base: Array, exponent: int) -> Array:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.linalg.arrays import into, namespace, squared_lengths, transposed
+from ism_dask.linalg.arrays import namespace, output_argument, squared_lengths, transposed
 
 # A squared distance computed from squared lengths has an error of some roundings of the lengths.
 # It does no harm up to this many roundings of the smallest beta that the kernel can resolve.
@@ -46,7 +46,7 @@ class Pairing(ABC):
 
         `resolution` is the beta at which the kernel begins to differ from its value at 0.
         """
-        return namespace(left).matmul(left, transposed(right), **into(out))
+        return namespace(left).matmul(left, transposed(right), **output_argument(out))
 
 
 class Inner(Pairing):

@@ -31,7 +31,7 @@ def _compat() -> Any:
     return array_api_compat
 
 
-def into(memory: Any) -> dict[str, Array]:
+def output_argument(memory: Any) -> dict[str, Array]:
     """Return the arguments by which a function writes its result to memory, if that is NumPy's."""
     return {"out": memory} if isinstance(memory, np.ndarray) else {}
 
@@ -70,7 +70,7 @@ def on_device(array: Array, xp: Any, device: Any) -> Any:
     return xp.asarray(whole, device=device)
 
 
-def beside(array: Any, other: Any) -> Any:
+def in_library_of(array: Any, other: Any) -> Any:
     """Return an array of NumPy in the library and on the device of another array."""
     if isinstance(other, np.ndarray):
         return array
@@ -84,7 +84,7 @@ def in_type_of(array: Any, other: Any) -> Any:
     return namespace(array).astype(array, other.dtype, copy=False)
 
 
-def total(array: Any, axis: int) -> Any:
+def sum_along(array: Any, axis: int) -> Any:
     """Return the sums of an array along an axis."""
     if isinstance(array, np.ndarray):
         return array.sum(axis=axis)

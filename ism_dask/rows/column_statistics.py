@@ -8,7 +8,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.rows.blocks import MANY_ROWS
-from ism_dask.rows.moments import ColumnMoments
+from ism_dask.rows.distribution import ColumnMoments
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.tasks import LoadedShard, RowFact
@@ -136,4 +136,4 @@ def _are_indicators(columns: ColumnMoments) -> Array:
 # For columns that are not finite, `standardisation_of` raises one error.
 @np.errstate(invalid="ignore", over="ignore")
 def _column_moments(piece: LoadedShard) -> ColumnMoments:
-    return ColumnMoments.of(piece.X, piece.facts.get(ROW_WEIGHTS))
+    return ColumnMoments.from_rows(piece.X, piece.facts.get(ROW_WEIGHTS))

@@ -46,7 +46,7 @@ class Device:
     device: Any
 
     @classmethod
-    def of(cls, array: Any) -> Device | None:
+    def of_array(cls, array: Any) -> Device | None:
         """Return the device of an array if scikit-learn is to dispatch on it.
 
         It is None for arrays of NumPy and Dask, and for what is no array.
@@ -136,4 +136,4 @@ def is_out_of_memory(error: Exception) -> bool:
 
 def on_this_host(array: Any) -> Any:
     """Return an array on which scikit-learn is to dispatch as one of NumPy; others unchanged."""
-    return array if Device.of(array) is None else on_host(array)
+    return array if Device.of_array(array) is None else on_host(array)

@@ -25,12 +25,10 @@ from ism_dask.rows.execution import (
     task_budget,
     wait_for_a_worker,
 )
-from ism_dask.rows.source import RowSource, is_row_source
-from ism_dask.rows.sparse import SparseRows
+from ism_dask.rows.source import RowSource, SparseRows, is_row_source
 from ism_dask.rows.standardise import Standardisation, tile_dtype
-from ism_dask.rows.tasks import LoadedShard, RowFact, ShardRef, Task
-from ism_dask.rows.worker import reuse_pages
-from ism_dask.thread_pool import ahead
+from ism_dask.rows.tasks import LoadedShard, RowFact, ShardRef, Task, reuse_pages
+from ism_dask.thread_pool import prefetched
 
 # A tile of 2,500 x 2,500 keeps BLAS busy, and its parts stay in the caches of the core.
 ROWS_PER_SHARD = 2560
@@ -240,7 +238,7 @@ class Shards:
         """Yield the places and the rows of each shard as they are stored; threads read ahead."""
         count = max(1, _READ_BYTES // self.raw_bytes)
         groups = [self.parts[i : i + count] for i in range(0, len(self.parts), count)]
-        raws = chain.from_iterable(ahead([partial(_stored, group) for group in groups]))
+        raws = chain.from_iterable(prefetched([partial(_stored, group) for group in groups]))
         for (start, stop), raw in zip(pairwise(self.bounds), raws, strict=True):
             yield slice(start, stop), raw
 

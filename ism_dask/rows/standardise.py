@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.linalg.arrays import beside, copied_in_type, in_type, namespace, on_host
-from ism_dask.rows.sparse import is_sparse
+from ism_dask.linalg.arrays import copied_in_type, in_library_of, in_type, namespace, on_host
+from ism_dask.rows.source import is_sparse
 
 # Rows that are projected at a time.
 _ROWS_AT_ONCE = 8192
@@ -52,13 +52,13 @@ class Standardisation:
         xp = namespace(raw)
         if not self.varying.all():
             # Not raw[:, varying]: that is stored column by column, and its rows are slow to select.
-            raw = xp.take(raw, beside(np.flatnonzero(self.varying), raw), axis=1)
+            raw = xp.take(raw, in_library_of(np.flatnonzero(self.varying), raw), axis=1)
         precision = dtype if self._fits_single else np.dtype(np.float64)
         rows = copied_in_type(raw, precision)
-        rows -= beside(self._mean.astype(precision), rows)
-        rows /= beside(self._scale.astype(precision), rows)
+        rows -= in_library_of(self._mean.astype(precision), rows)
+        rows /= in_library_of(self._scale.astype(precision), rows)
         if self.basis is not None:
-            rows = rows @ beside(self.basis.astype(precision), rows)
+            rows = rows @ in_library_of(self.basis.astype(precision), rows)
         return in_type(rows, dtype)
 
     @cached_property
@@ -96,7 +96,7 @@ def project(X: Any, mean: Array, scale: Array, components: Array) -> Array:
     xp, n = namespace(X), X.shape[0]
     dtype = X.dtype if X.dtype == xp.float32 else xp.float64
     Z = xp.empty((n, len(components)), dtype=dtype, device=X.device)
-    mean, weights = (beside(each, X) for each in (mean, (components / scale).T))
+    mean, weights = (in_library_of(each, X) for each in (mean, (components / scale).T))
     for start in range(0, n, _ROWS_AT_ONCE):
         rows = slice(start, min(start + _ROWS_AT_ONCE, n))
         # The mean is subtracted first: subtracted from the product, it would cancel the digits.

@@ -64,7 +64,7 @@ def setting_by_unseen(
     judges = (
         BlocksInMemory.dealt(rows, rows.Y[:, 0], 0)
         if device is None
-        else BlocksOnDevice(DeviceRows.of(device, rows), dealt_rows(rows.Y[:, 0], 0))
+        else BlocksOnDevice(DeviceRows.from_block(device, rows), dealt_rows(rows.Y[:, 0], 0))
     )
     widths = RULES.joining_widths if sample.width_is_free else (1.0,)
     grid = [[setting.times(width, ridge) for ridge in RULES.joining_ridges] for width in widths]

@@ -107,7 +107,7 @@ class SupportSearch:
         Features that stand for each other, such as copies, may each be noise beside the others.
         So fewer of them go unless noise explains them all at once as well.
         """
-        tangents, limit = Tangents.at(W), RULES.chance / self.n_features
+        tangents, limit = Tangents.at_weights(W), RULES.chance / self.n_features
         hessian, slopes = blocks.curvature(self.regression, tangents)
         inner = W.T @ blocks.explained(self.regression, W).product
         # Without what keeps the columns of W orthonormal: it decides how copies share a weight.

@@ -108,7 +108,7 @@ class TrainingRows:
             all_rows = DeviceRows(matrix, target.Y, self.weights)
             return BlocksOnDevice(all_rows, [rows[part] for part in parts])
         # Of large rows that are sorted by y, the fit uses no others.
-        return BlocksOnDevice(DeviceRows.of(matrix.device, self.block(target, rows)), parts)
+        return BlocksOnDevice(DeviceRows.from_block(matrix.device, self.block(target, rows)), parts)
 
     def all_blocks(self, target: Target) -> RegressionBlocks:
         """Return all rows in blocks."""
@@ -118,7 +118,7 @@ class TrainingRows:
             most = MEMORY_NUMBERS // shards.n_columns
             return self.dealt(target, self.some(target.keys, self.counting, most))
         if matrix is None:
-            return BlocksOfShards.of(shards, target.Y, self.weights, self.seed)
+            return BlocksOfShards.dealt_within(shards, target.Y, self.weights, self.seed)
         size = rows_of_a_block(self.n_rows)
         parts = dealt_ranges(target.Y[:, 0], self.weights, self.seed, size)
         return BlocksOnDevice(DeviceRows(matrix, target.Y, self.weights), [*parts])
@@ -143,7 +143,7 @@ class TrainingRows:
     @cached_property
     def _on_device(self) -> DeviceMatrix | None:
         device = self.device
-        return None if device is None else DeviceMatrix.of_shards(device, self._precise)
+        return None if device is None else DeviceMatrix.from_shards(device, self._precise)
 
 
 def sizes_of_stages(first: int, n_rows: int) -> list[int]:

@@ -100,7 +100,7 @@ def certify_dependence(problem: Problem, W: Array) -> Certificate:
     has_constant = len(W) > n_varying and not W[n_varying:].any()
     W = W[:n_varying] if has_constant else W
     operator = PaddedOperator(ExactEngine(problem.in_double(), q), len(W) - n_varying)
-    evaluation, tangents = operator.gradient(W), Tangents.at(W)
+    evaluation, tangents = operator.gradient(W), Tangents.at_weights(W)
     inner = W.T @ evaluation.product
 
     def product(direction: Array) -> Array:

@@ -118,7 +118,7 @@ def _blocks(weighted=False):
     here = BlocksInMemory(tuple(map(rows.part, parts)))
     regression = RidgeRegression(Gaussian(1.5), 1e-2)
     W = np.linalg.qr(rng.normal(size=(6, 2)))[0]
-    return BlocksOnDevice(DeviceRows.of(DEVICE, rows), parts), here, regression, W
+    return BlocksOnDevice(DeviceRows.from_block(DEVICE, rows), parts), here, regression, W
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -169,10 +169,10 @@ def test_a_device_that_runs_out_of_memory_takes_smaller_batches(monkeypatch):
 
 
 def test_rows_of_which_few_fit_stream_and_those_of_which_many_do_stay():
-    small, large = MemoryPlan.of(10**9, 4 * 10**9), MemoryPlan.of(10**10, 4 * 10**9)
+    small, large = MemoryPlan.for_rows(10**9, 4 * 10**9), MemoryPlan.for_rows(10**10, 4 * 10**9)
     assert (small.resident, large.resident) == (True, False)
     assert small.batch_bytes == 1.5 * 10**9
-    assert MemoryPlan.of(1, 10**12).batch_bytes == device_blocks._BATCH_BYTES
+    assert MemoryPlan.for_rows(1, 10**12).batch_bytes == device_blocks._BATCH_BYTES
     assert small.smaller(loaded=True) == MemoryPlan(True, 0.75 * 10**9)
     assert not small.smaller(loaded=False).resident
     assert small.most_blocks(400, 784) > 3 * small.most_blocks(800, 784) / 2
@@ -219,7 +219,7 @@ def test_rows_that_stay_on_a_device_are_those_of_numpy(kind, monkeypatch):
     monkeypatch.setattr("ism_dask.rows.shards._READ_BYTES", 4000)
     X = STORED[kind](np.random.default_rng(5))
     shards = prepare_rows(X, Gaussian(), standardize=True).shards
-    matrix, numbers = DeviceMatrix.of_shards(DEVICE, shards), np.array([[5, 299], [80, 5]])
+    matrix, numbers = DeviceMatrix.from_shards(DEVICE, shards), np.array([[5, 299], [80, 5]])
     rows = shards.rows(np.arange(300))
     assert_array_equal(matrix.read(numbers), rows[numbers])
     assert_array_equal(matrix.here(numbers[1, ::-1]), rows[[5, 80]])

@@ -445,7 +445,7 @@ def test_a_task_takes_no_more_memory_than_planned(kind):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(4000, 300)).astype(kind), rng.integers(0, 5, 4000)
     problem = problem_of(X, y, Gaussian(25.0), 4000)
-    at = first_engine(Landmarks(tol=1e-3), problem, 5)._at(_basis(300, 5))
+    at = first_engine(Landmarks(tol=1e-3), problem, 5)._evaluated(_basis(300, 5))
     spread = at.moments.psi_coefficients(problem.gamma, at.expansion)
     piece = loaded(at.points.parts[0])
     used = most_memory(lambda: phi_sums(piece, at.expansion, problem.gamma, spread))

@@ -183,7 +183,7 @@ def test_curvature_and_influences_are_differences_of_the_loss(kernel, signs, wei
     weights = rng.uniform(0.5, 2.0, size=_N) if weighted else None
     counts = np.ones(_N) if weights is None else weights
     each_sign = np.ones(2) if signs is None else signs
-    tangents = Tangents.at(np.linalg.qr(rng.normal(size=(4, 2)))[0])
+    tangents = Tangents.at_weights(np.linalg.qr(rng.normal(size=(4, 2)))[0])
     regression = RidgeRegression(kernel, _RIDGE, signs)
     hessian, squares, size = curvature(regression, tangents, Block(X, Y, weights))
 
@@ -215,9 +215,9 @@ def test_blocks_of_shards_add_up_like_blocks_in_memory():
     X, y = _rows(90)
     X = X / SCALES
     weights = np.repeat([0.0, 1.0], [30, 60])  # the first shard has no rows that count
-    tangents = Tangents.at(np.linalg.qr(X[:5, :2])[0])
+    tangents = Tangents.at_weights(np.linalg.qr(X[:5, :2])[0])
     regression = RidgeRegression(Gaussian(1.0), _RIDGE)
-    shards = BlocksOfShards.of(cut(X, 30), y[:, None], weights, 0)
+    shards = BlocksOfShards.dealt_within(cut(X, 30), y[:, None], weights, 0)
     blocks = tuple(Block(X[a : a + 30], y[a : a + 30, None], np.ones(30)) for a in (30, 60))
     each = (some.curvature(regression, tangents) for some in (shards, BlocksInMemory(blocks)))
     for one, other in zip(*each, strict=True):

@@ -214,7 +214,7 @@ def test_j_over_blocks_is_their_mean_wherever_they_are(monkeypatch, weighted):
     product = mean([value.product for value in values])
     assert_allclose(here.product, product, rtol=1e-12)
     lazy = da.from_array(X, chunks=(30, 4))
-    blocks = BlocksOfShards.of(cut(lazy, 30), Y, rows.weights, 0)
+    blocks = BlocksOfShards.dealt_within(cut(lazy, 30), Y, rows.weights, 0)
     there = blocks.explained(REGRESSION, AXES)
     assert there.objective == pytest.approx(here.objective, rel=1e-12)
     assert_allclose(there.product, here.product, rtol=1e-10)

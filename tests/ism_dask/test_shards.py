@@ -27,13 +27,12 @@ from ism_dask import SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.blas_threads import _libraries, _set_threads, single_threaded_blas
 from ism_dask.kernels import Gaussian
 from ism_dask.observe import watching_fits
-from ism_dask.rows.distribution import Distribution
+from ism_dask.rows.distribution import ColumnMoments, Distribution
 from ism_dask.rows.execution import task_budget
-from ism_dask.rows.moments import ColumnMoments
 from ism_dask.rows.shards import cut
 from ism_dask.rows.source import RowSource
 from ism_dask.solvers import ISM
-from ism_dask.thread_pool import ahead, side_by_side
+from ism_dask.thread_pool import prefetched, side_by_side
 
 RNG = np.random.default_rng(11)
 X = RNG.normal(size=(50, 4))
@@ -226,7 +225,7 @@ def test_a_child_of_a_fork_computes_with_threads_of_its_own(monkeypatch):
 def test_moments_of_parts_add_up(X, offset, cut, weights):
     X = X + offset
     cuts = [slice(cut), slice(cut, None)]
-    parts = [ColumnMoments.of(X[s], None if weights is None else weights[s]) for s in cuts]
+    parts = [ColumnMoments.from_rows(X[s], None if weights is None else weights[s]) for s in cuts]
     whole, counts = parts[0] + parts[1], np.ones(12) if weights is None else weights
     assert (whole.n_rows, whole.weight) == (12, counts.sum())
     assert_array_equal([whole.low, whole.high], [X.min(axis=0), X.max(axis=0)])
@@ -248,7 +247,7 @@ def test_moments_of_parts_add_up(X, offset, cut, weights):
 _FAULTS = """
 import resource
 import numpy as np
-from ism_dask.rows.worker import prepare_worker
+from ism_dask.rows.tasks import prepare_worker
 if {settled}:
     prepare_worker()
 def faults():
@@ -287,7 +286,7 @@ def test_the_index_by_its_definition():
     e, a = np.maximum(e, 0.5 / 4_000), np.maximum(a, 0.5 / 3_000)
     chance = (11 + 4 * np.sqrt(22)) * (1 / 4_000 + 1 / 3_000)
     expected = ((a - e) * np.log(a / e)).sum() - chance
-    index = Distribution.of(old[:, None]).instability(new[:, None])
+    index = Distribution.from_rows(old[:, None]).instability(new[:, None])
     assert index == pytest.approx([expected], rel=0.01)
 
 
@@ -299,21 +298,23 @@ def test_rows_of_the_same_kind_are_stable(n):
         normal, skewed = rng.normal(size=(n, 40)), rng.exponential(size=(n, 40))
         return np.column_stack([normal, skewed, rng.poisson(1.0, size=(n, 40)), normal > 1.0])
 
-    found = [Distribution.of(rows()).instability(rows()) for _ in range(5)]
+    found = [Distribution.from_rows(rows()).instability(rows()) for _ in range(5)]
     assert np.mean(np.array(found) > 0) < 0.01
     assert np.max(found) < 0.25
     shifted = rows()
-    assert (Distribution.of(shifted).instability(shifted + 2.0) > 0.25).all()
+    assert (Distribution.from_rows(shifted).instability(shifted + 2.0) > 0.25).all()
 
 
 def test_rare_levels_constants_and_another_precision():
     rng = np.random.default_rng(1)
     level, constant = rng.random(1_000) < 0.02, np.full(1_000, 3.0)
     old = np.column_stack([level, constant, rng.normal(size=1_000)])
-    assert (Distribution.of(old.astype(np.float32)).instability(old) == 0).all()
+    assert (Distribution.from_rows(old.astype(np.float32)).instability(old) == 0).all()
     more, lower = rng.random(1_000) < 0.3, constant - 1e-3
-    assert (Distribution.of(old).instability(old + 0.04 * old.std(axis=0)) == 0).all()
-    moved = Distribution.of(old).instability(np.column_stack([more, lower, old[:, 2] * 1000]))
+    assert (Distribution.from_rows(old).instability(old + 0.04 * old.std(axis=0)) == 0).all()
+    moved = Distribution.from_rows(old).instability(
+        np.column_stack([more, lower, old[:, 2] * 1000])
+    )
     assert (moved > 0.25).all()
 
 
@@ -329,8 +330,8 @@ def test_work_within_work_ends_on_one_thread(monkeypatch):
 
     found = list(side_by_side([partial(count, number) for number in range(4)]))
     assert found == [3 + 3 * number + len(X) for number in range(4)]
-    assert list(ahead([partial(count, number) for number in range(4)])) == found
-    assert list(ahead([])) == []
+    assert list(prefetched([partial(count, number) for number in range(4)])) == found
+    assert list(prefetched([])) == []
 
 
 def _n_rows(piece):

@@ -18,8 +18,7 @@ from ism_dask import (
     SupervisedIKDR,
     UnsupervisedIKDR,
 )
-from ism_dask.rows.distribution import Distribution
-from ism_dask.rows.moments import ColumnMoments
+from ism_dask.rows.distribution import ColumnMoments, Distribution
 from storage import (
     DamagedStore,
     Model,
@@ -111,8 +110,8 @@ def test_labels_and_pictures_are_part_of_a_model(dtype):
         *(({"labels": y}, "`labels`") for y in (np.zeros(3), np.zeros((3, 1), int))),
         ({"sample": Sample(np.zeros((3, 1)), np.zeros(3))}, "`sample.points`"),
         ({"sample": Sample(np.zeros((3, 2)), np.zeros((3, 1)))}, "`sample.values`"),
-        ({"statistics": ColumnMoments.of(np.ones((5, 3)))}, "`mean`"),
-        ({"distribution": Distribution.of(np.ones((5, 3)))}, "`distribution.edges`"),
+        ({"statistics": ColumnMoments.from_rows(np.ones((5, 3)))}, "`mean`"),
+        ({"distribution": Distribution.from_rows(np.ones((5, 3)))}, "`distribution.edges`"),
     ],
 )
 def test_a_model_that_does_not_fit_together_is_refused(changes, message):

@@ -127,7 +127,7 @@ class LandmarkEngine(Engine):
         """Return J and Phi at W, by monomials in one pass over X unless Phi contains degrees."""
         terms, gamma, k = self.problem.kernel.terms, self.problem.gamma, W.shape[1]
         if self.approximate or any(term.pairing.degree for _, term in terms):
-            last = self._at(W)
+            last = self._evaluated(W)
             # Phi needs only the degrees, the first column of the coefficients.
             coefficients = last.moments.psi_coefficients(gamma, last.expansion)[..., :1]
             finish = partial(phi_from_sums, expansion=last.expansion, gamma=gamma)
@@ -146,19 +146,19 @@ class LandmarkEngine(Engine):
 
     def product(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W."""
-        last, gamma = self._at(W), self.problem.gamma
+        last, gamma = self._evaluated(W), self.problem.gamma
         coefficients = last.moments.psi_coefficients(gamma, last.expansion)
         product = last.points.fold(gradient_sums, last.expansion, gamma, coefficients)
         return ProductEvaluation(last.objective, product, **self._accuracy_of(last))
 
     def value(self, W: Array) -> Evaluation:
         """Return J at W."""
-        last = self._at(W)
+        last = self._evaluated(W)
         return Evaluation(last.objective, **self._accuracy_of(last))
 
     def product_rows(self, W: Array, X: Array, facts: Array) -> Array:
         """Return the rows R (b, k) with which X (b, d) contributes `X^T R` to Phi W."""
-        last, gamma = self._at(W), self.problem.gamma
+        last, gamma = self._evaluated(W), self.problem.gamma
         coefficients = last.moments.psi_coefficients(gamma, last.expansion)
         return gradient_rows(X @ W.astype(X.dtype), facts, last.expansion, gamma, coefficients)
 
@@ -193,7 +193,7 @@ class LandmarkEngine(Engine):
             return ExactEngine(self.problem, self.q).curvature(W, Z)
         return super().curvature(W, Z)
 
-    def _at(self, W: Array) -> EvaluationAtW:
+    def _evaluated(self, W: Array) -> EvaluationAtW:
         """Return the problem at W, computed once for all calls with the same W."""
         if self._last is None or not np.array_equal(self._last.W, W):
             self._last = None  # free its memory before the next one is computed
@@ -247,7 +247,7 @@ class LandmarkEngine(Engine):
     def _factored(self, maps: Sequence[FeatureMap | None]) -> FactoredSlope:
         """Return the factored slope of these maps; raise a MemoryError if it is too large."""
         problem = self.problem
-        expansion = FactoredSlope.of(problem.kernel, [each for each in maps if each])
+        expansion = FactoredSlope.from_maps(problem.kernel, [each for each in maps if each])
         m, rows, d = expansion.size, problem.shards.largest, problem.d
         what = f"{rows} rows x {d} columns with {m} {self.name}"
         self._check_memory(m, task_bytes(problem, m), what)
@@ -262,7 +262,7 @@ class LandmarkEngine(Engine):
             if features is not None:
                 factors.append(features)
             elif self._chosen is not None:
-                factors.append(Nystrom.at(term, Z[self._chosen[index]]))
+                factors.append(Nystrom.from_landmarks(term, Z[self._chosen[index]]))
             else:
                 seed = [problem.seed, index]
                 n = problem.shards.n_rows

@@ -50,7 +50,7 @@ class Nystrom:
     raised: float = 0.0
 
     @classmethod
-    def at(cls, term: PointwiseKernel, points: Array) -> Nystrom:
+    def from_landmarks(cls, term: PointwiseKernel, points: Array) -> Nystrom:
         """Return the Nystrom map of these landmarks (m, q).
 
         Their matrix is factored anew: a factor that grew step by step has accumulated rounding
@@ -145,7 +145,7 @@ class PivotedCholesky:
     @property
     def landmarks(self) -> Nystrom:
         """The Nystrom map of the landmarks."""
-        return Nystrom.at(self.term, self._Z[self.pivots])
+        return Nystrom.from_landmarks(self.term, self._Z[self.pivots])
 
     def propose(self) -> bool:
         """Add a block of landmarks; return False if no remainder was left to add any."""

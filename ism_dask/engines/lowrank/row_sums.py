@@ -52,7 +52,7 @@ class FactoredSlope:
     rate: Array
 
     @classmethod
-    def of(cls, kernel: Kernel, maps: Sequence[FeatureMap]) -> FactoredSlope:
+    def from_maps(cls, kernel: Kernel, maps: Sequence[FeatureMap]) -> FactoredSlope:
         """Return the factored slope of a kernel whose terms have these maps."""
         rows = []
         for (weight, term), each in zip(kernel.terms, maps, strict=True):
