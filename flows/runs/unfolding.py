@@ -29,7 +29,7 @@ from ism_dask import ColoredMVU, ComponentsWarning
 from ism_dask.estimators.colored_mvu import EIGENVECTORS, NEIGHBOURS, PROGRAM
 from ism_dask.estimators.unfolding_input import rows_in_memory
 from ism_dask.gamma.targets import target_name
-from ism_dask.records.partial_results import saving_partial_results
+from ism_dask.records.checkpoint import CheckpointedFit, saving_checkpoints
 from ism_dask.unfolding.refinement import REFINEMENT
 from storage import Dataset, SavedUnfolding, save_unfolding
 
@@ -54,7 +54,7 @@ def unfold_and_save(settings: UnfoldSettings, data: Dataset) -> UnfoldResult:
 
         def work() -> ColoredMVU:
             # It continues after the stages that are saved. The result says how the fit has ended.
-            stages = saving_partial_results(_ReportedStages(this))
+            stages = saving_checkpoints(CheckpointedFit(stages=_ReportedStages(this)))
             with stages, warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 warnings.simplefilter("ignore", ComponentsWarning)

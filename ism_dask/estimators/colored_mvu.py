@@ -34,7 +34,7 @@ from ism_dask.estimators.unfolding_input import (
     side_kernel,
     sizes,
 )
-from ism_dask.records.partial_results import run_or_restore
+from ism_dask.records.checkpoint import current_fit
 from ism_dask.rows.devices import on_this_host
 from ism_dask.status import ComponentsWarning, Status
 from ism_dask.unfolding.nearest_rows import Placement, precision
@@ -262,12 +262,13 @@ class ColoredMVU(_Unfolded):
             order = order[np.argsort(node[order], kind="stable")]
             node = node[order]
         q, k, m = sizes(self, len(first))
+        saved_fit = current_fit()
         if self.metric == EUCLIDEAN:
             mean, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
             if self.standardize:
                 mean, scale = mean_and_deviation(X[order])
             placement = Placement.among(X[first], scale, k)
-            neighbours = run_or_restore(NEIGHBOURS, placement.search.of_own_rows)
+            neighbours = saved_fit.run_or_restore(NEIGHBOURS, placement.search.of_own_rows)
             graph = neighbour_graph(placement.search.rows, neighbours)
         else:
             graph = graph_of_distances(X, k)
@@ -275,15 +276,19 @@ class ColoredMVU(_Unfolded):
         # The program for K, its leading eigenvectors as coordinates, and the refinement of these.
         side = side_kernel(n, None if y is None else y[order], self.target)
         nodes, nu = side.summed(node, len(first)), float(self.nu)
-        found = run_or_restore(EIGENVECTORS, lambda: vars(smooth_basis(graph, m, least=q)))
+        found = saved_fit.run_or_restore(
+            EIGENVECTORS, lambda: vars(smooth_basis(graph, m, least=q))
+        )
         basis = SmoothBasis(**found)
-        solved = run_or_restore(PROGRAM, lambda: vars(solved_program(graph, basis, nodes, nu)))
+        solved = saved_fit.run_or_restore(
+            PROGRAM, lambda: vars(solved_program(graph, basis, nodes, nu))
+        )
         program = SolvedProgram(**solved)
         eigenvalues, vectors = (each[..., ::-1] for each in scipy.linalg.eigh(program.A))
         eigenvalues = np.where(eigenvalues > _ROUNDING * eigenvalues[0], eigenvalues, 0.0)
         start = basis.vectors @ (vectors[:, :q] * np.sqrt(eigenvalues[:q]))
         objective = CoordinateObjective(graph, nodes, program)
-        refined = refine(objective, start, self.max_iter if self.refine else 0)
+        refined = refine(objective, start, self.max_iter if self.refine else 0, saved_fit.stages)
         status = Status.CONVERGED
         if program.gap > GAP or basis.residual > _RESIDUAL:
             status = Status.UNCERTIFIED

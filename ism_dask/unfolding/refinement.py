@@ -10,7 +10,7 @@ from scipy.optimize import minimize
 
 from ism_dask._types import Array
 from ism_dask.linalg.eigen import canonical_signs
-from ism_dask.records.partial_results import result_store
+from ism_dask.records.checkpoint import StageStore
 from ism_dask.unfolding.neighbour_graph import NeighbourGraph
 from ism_dask.unfolding.program import Scales, SideKernel
 
@@ -63,7 +63,9 @@ class Ascent:
     n_iter: int
 
 
-def refine(objective: CoordinateObjective, Y: Array, max_iter: int) -> Ascent:
+def refine(
+    objective: CoordinateObjective, Y: Array, max_iter: int, store: StageStore | None
+) -> Ascent:
     """Climb from coordinates Y (n, q) to a local maximum of F by L-BFGS.
 
     It forgets its steps and gradients each 500 steps, whether or not they are saved: from there,
@@ -75,7 +77,7 @@ def refine(objective: CoordinateObjective, Y: Array, max_iter: int) -> Ascent:
     """
     if max_iter == 0:
         return Ascent(Y, stationary=True, n_iter=0)
-    store, n_iter, Y = result_store(), 0, _with_small_axes(objective, Y)
+    n_iter, Y = 0, _with_small_axes(objective, Y)
     if store is not None and (saved := store.find(REFINEMENT)):
         Y, n_iter = saved["Y"], int(saved["n_iter"])
     while True:
