@@ -129,6 +129,12 @@ def test_errors_are_those_of_explicit_regressions(seed):
     assert_allclose(losses, missed**2 @ signs, rtol=1e-6, atol=1e-8)
 
 
+def test_the_longer_axis_of_a_map_counts_no_more_than_the_other():
+    places = np.sin(scale(WINE)[:, :2]) + 0.1 * scale(WINE)[:, 2:4]
+    plain, stretched = (PredictiveIKDR(2).fit(WINE, places * [1.0, size]) for size in (1.0, 1024.0))
+    assert_array_equal(stretched.components_, plain.components_)
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_avoided_columns_are_judged_by_the_setting_that_predicts_them_best(seed):
     """A prediction of s that is worse than its mean tells nothing: it is no gain of W."""
