@@ -18,6 +18,7 @@ from ism_dask.gamma.base import Dependence, Gamma
 from ism_dask.gamma.labels import class_dependence, is_indicator, labels_dependence
 from ism_dask.gamma.row_values import finite_numbers, near_zero, repeated_rows
 from ism_dask.kernels.widths import MULTISCALE, mean_of_gaussians, median_distance
+from ism_dask.linalg.pivoted_cholesky import PivotedCholesky
 
 # The most rows from which the median distance of y is computed.
 _MEDIAN_ROWS = 5000
@@ -59,20 +60,19 @@ def _gaussian_factor(points: Array, widths: tuple[float, ...], share: Array) -> 
     The kernel is the mean of gaussian kernels of these widths. A pivoted Cholesky factorisation
     takes the row of largest error as the next landmark.
     """
-    n = len(points)
-    columns = np.empty((_MOST_COLUMNS, n))
-    errors, size = np.where(share > 0, 1.0, 0.0), 0
-    while size < min(_MOST_COLUMNS, n) and share @ errors > _REMAINDER:
-        pivot = int(errors.argmax())
-        squared = np.einsum("ij,ij->i", offsets := points - points[pivot], offsets)
-        column = mean_of_gaussians(squared, 1.0, widths)
-        column -= columns[:size, pivot] @ columns[:size]
-        column /= np.sqrt(errors[pivot])
-        columns[size] = column
-        errors = np.maximum(errors - column**2, 0.0)
-        errors[pivot] = 0.0
-        size += 1
-    return columns[:size].T.copy(), float(share @ errors)
+
+    def columns(rows: Array) -> Array:
+        squared = np.empty((len(points), len(rows)))
+        for column, row in zip(squared.T, points[rows], strict=True):
+            # Differences of rows lose no digits.
+            column[:] = np.einsum("ij,ij->i", offsets := points - row, offsets)
+        return mean_of_gaussians(squared, 1.0, widths)
+
+    cholesky = PivotedCholesky(columns, np.where(share > 0, 1.0, 0.0))
+    most = min(_MOST_COLUMNS, len(points))
+    while cholesky.size < most and share @ cholesky.left > _REMAINDER:
+        cholesky.add(np.array([cholesky.left.argmax()]), np.zeros(1))
+    return cholesky.factor.copy(), float(share @ cholesky.left)
 
 
 def _rows_for_median(U: Array) -> Array:

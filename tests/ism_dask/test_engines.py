@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from ism_dask import stationarity
 from ism_dask.engines import ENGINES, DeclinedError, Landmarks, as_engine, first_that_serves
 from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine, task_bytes
-from ism_dask.engines.lowrank.pivoted_cholesky import PivotedCholesky, unit_slope_between
+from ism_dask.engines.lowrank.landmarks import RandomLandmarks, unit_slope_between
 from ism_dask.engines.lowrank.row_sums import phi_sums
 from ism_dask.engines.tile_sums import phi_of_pairs, stripe_bytes
 from ism_dask.engines.tiles import with_projection
@@ -356,7 +356,7 @@ def test_outliers_that_no_sample_saw_are_found():
 @pytest.mark.parametrize("kernel", [Gaussian(1.0), Multiquadric(1.0), Polynomial(4)])
 def test_a_pivoted_factor_leaves_a_positive_rest(kernel):
     Z = np.random.default_rng(4).normal(size=(150, 2))
-    search = PivotedCholesky(kernel, Z[:100], [0])
+    search = RandomLandmarks(kernel, Z[:100], [0])
     for _ in range(2):
         search.propose()
     before = search.left[:100].sum()

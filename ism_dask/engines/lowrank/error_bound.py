@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.engines.lowrank.pivoted_cholesky import Nystrom, unit_slope_diagonal
+from ism_dask.engines.lowrank.landmarks import Nystrom, unit_slope_diagonal
 from ism_dask.engines.lowrank.row_sums import FactoredSlope, moment_columns, moment_sums
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.kernels import Kernel, PointwiseKernel

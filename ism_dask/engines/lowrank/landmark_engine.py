@@ -15,7 +15,7 @@ from ism_dask.engines.closed_form import ClosedFormEngine
 from ism_dask.engines.exact import ExactEngine
 from ism_dask.engines.lowrank.error_bound import RemainderMeasure
 from ism_dask.engines.lowrank.landmark_selection import SampledLandmarks
-from ism_dask.engines.lowrank.pivoted_cholesky import Nystrom
+from ism_dask.engines.lowrank.landmarks import Nystrom
 from ism_dask.engines.lowrank.row_sums import (
     FactoredSlope,
     FeatureMap,

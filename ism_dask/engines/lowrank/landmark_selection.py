@@ -7,7 +7,7 @@ import math
 from ism_dask._types import Array
 from ism_dask.engines.base import SAMPLE_ROWS, DeclinedError
 from ism_dask.engines.lowrank.error_bound import TermRemainder
-from ism_dask.engines.lowrank.pivoted_cholesky import Nystrom, PivotedCholesky, unit_slope_diagonal
+from ism_dask.engines.lowrank.landmarks import Nystrom, RandomLandmarks, unit_slope_diagonal
 from ism_dask.engines.operator import overflow_error
 from ism_dask.kernels import PointwiseKernel
 
@@ -47,7 +47,7 @@ class SampledLandmarks:
     def __init__(
         self, term: PointwiseKernel, Z: Array, n_rows: int, tol: float, seed: list[int]
     ) -> None:
-        self._cholesky = PivotedCholesky(term, Z, seed)
+        self._landmarks = RandomLandmarks(term, Z, seed)
         self._tol, self._sample, self._n_rows = tol, len(Z), n_rows
         self._map: Nystrom | None = None
         self._trace = float(unit_slope_diagonal(term, Z).sum())
@@ -64,13 +64,13 @@ class SampledLandmarks:
     @property
     def chosen(self) -> list[int]:
         """The indices of the landmarks in the sample, as long as no other rows were added."""
-        return self._cholesky.pivots
+        return self._landmarks.chosen
 
     @property
     def map(self) -> Nystrom:
         """The Nystrom map of the landmarks."""
-        if self._map is None or self._map.size != self._cholesky.size:
-            self._map = self._cholesky.landmarks
+        if self._map is None or self._map.size != self._landmarks.size:
+            self._map = self._landmarks.landmarks
         return self._map
 
     def accepts(self, found: TermRemainder) -> bool:
@@ -84,11 +84,11 @@ class SampledLandmarks:
     def improve(self, found: TermRemainder) -> None:
         """Add the rows with the largest remainders, and allow half the remainder on the sample."""
         trace, remainder, largest = found
-        before = self._cholesky.size
-        self._cholesky.admit(largest.points)
+        before = self._landmarks.size
+        self._landmarks.admit(largest.points)
         self._allowed /= 2
         self._grow()
-        if self._cholesky.size == before or before >= self._most:
+        if self._landmarks.size == before or before >= self._most:
             raise self._declined_error(
                 remainder / trace, "all rows", "rounding leaves no more to choose"
             )
@@ -96,26 +96,26 @@ class SampledLandmarks:
     @property
     def _share(self) -> float:
         """The remainder on the sample, as a share of its trace."""
-        remainder = float(self._cholesky.left[: self._sample].sum())
+        remainder = float(self._landmarks.left[: self._sample].sum())
         return remainder / self._trace if self._trace > 0 else 0.0
 
     def _grow(self) -> None:
         """Add landmarks until the remainder on the sample is at most the share allowed."""
         while (share := self._share) > self._allowed:
-            m = self._cholesky.size
+            m = self._landmarks.size
             self._history.append((m, share))
             needed = _landmarks_needed(self._history, self._allowed)
             if m >= self._most or (m >= self._warm_up and needed > _PATIENCE * self._most):
                 raise self._declined_error(
                     share, f"a sample of {self._sample} rows", _extrapolation(needed)
                 )
-            if not self._cholesky.propose():
+            if not self._landmarks.propose():
                 return  # the remainder is rounding only: the pass over all rows decides
 
     def _declined_error(self, share: float, where: str, outlook: str) -> DeclinedError:
         return DeclinedError(
-            f"{self._cholesky.size} landmarks leave {share:.2g} of the trace of "
-            f"{self._cholesky.term.title} on {where}; the `tol` of the engine allows "
+            f"{self._landmarks.size} landmarks leave {share:.2g} of the trace of "
+            f"{self._landmarks.term.title} on {where}; the `tol` of the engine allows "
             f"{self._tol:g} ({outlook}, and at most {self._most} are tried). Take "
             "engine='exact' or 'auto', a wider kernel or a larger `tol` of the engine"
         )

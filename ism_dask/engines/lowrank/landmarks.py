@@ -1,4 +1,4 @@
-"""A pivoted Cholesky factor of a kernel on some points, which grows by blocks of landmarks."""
+"""Landmarks of a kernel, drawn at random by pivoted Cholesky, and the map to F that they give."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from ism_dask._types import Array
 from ism_dask.engines.base import DeclinedError
 from ism_dask.kernels import PointwiseKernel
 from ism_dask.kernels.pairing import DISTANCE, INNER, TOLERATED_ROUNDINGS
+from ism_dask.linalg.pivoted_cholesky import PivotedCholesky
 
 # Proposals in a block: enough for matrix products, and few enough that most are accepted.
 _BLOCK = 24
 _UNIT = 0.5 * float(np.finfo(np.float64).eps)
-# Pivots below this share of the largest diagonal entry are rounding errors.
-_ROUNDING_SHARE = 1e-13
 # Bound on the error of an entry of the landmarks' matrix beside that of its beta, in roundings.
 _ENTRY_ROUNDINGS = 128.0
 # Bound on the relative change of the unit slope per change of beta by `resolution`.
@@ -112,7 +111,7 @@ def unit_slope_diagonal(term: PointwiseKernel, Z: Array) -> Array:
     return term.unit_slope(term.pairing.own(Z))
 
 
-class PivotedCholesky:
+class RandomLandmarks:
     """Landmarks drawn at random from points, with probabilities proportional to their remainders.
 
     This is randomly pivoted Cholesky, accelerated: proposals come in blocks, and a proposal is
@@ -130,65 +129,43 @@ class PivotedCholesky:
 
     def __init__(self, term: PointwiseKernel, Z: Array, seed: list[int]) -> None:
         self.term = term
-        self._rng = np.random.default_rng(seed)
-        self._Z = Z
-        self._factor = np.empty((len(Z), 0))
-        self.pivots: list[int] = []
-        self.left = unit_slope_diagonal(term, Z)
-        self._floor = _ROUNDING_SHARE * float(self.left.max(initial=0.0))
+        self._rng, self._Z = np.random.default_rng(seed), Z
+        self._cholesky = PivotedCholesky(
+            lambda rows: unit_slope_between(self.term, self._Z, self._Z[rows]),
+            unit_slope_diagonal(term, Z),
+        )
+
+    @property
+    def chosen(self) -> list[int]:
+        """The indices of the landmarks among the points."""
+        return self._cholesky.pivots
+
+    @property
+    def left(self) -> Array:
+        """The remainders (p,) of the points."""
+        return self._cholesky.left
 
     @property
     def size(self) -> int:
         """The number of landmarks so far."""
-        return len(self.pivots)
+        return self._cholesky.size
 
     @property
     def landmarks(self) -> Nystrom:
         """The Nystrom map of the landmarks."""
-        return Nystrom.from_landmarks(self.term, self._Z[self.pivots])
+        return Nystrom.from_landmarks(self.term, self._Z[self.chosen])
 
     def propose(self) -> bool:
         """Add a block of landmarks; return False if no remainder was left to add any."""
         total = self.left.sum()
         if not total > 0:
             return False
-        return self._add_from(self._rng.choice(len(self.left), _BLOCK, p=self.left / total))
+        block = self._rng.choice(len(self.left), _BLOCK, p=self.left / total)
+        return self._cholesky.add(block, self._rng.random(_BLOCK))
 
     def admit(self, Z: Array) -> None:
         """Add candidate points (p', q), and accept as landmarks those with a remainder."""
         mapped = self.landmarks(Z)
-        first = len(self._Z)
         self._Z = np.concatenate([self._Z, Z])
-        self._factor = np.concatenate([self._factor, mapped])
-        own = unit_slope_diagonal(self.term, Z)
-        self._floor = max(self._floor, _ROUNDING_SHARE * float(own.max(initial=0.0)))
-        remainder = own - (mapped**2).sum(axis=1)
-        self.left = np.concatenate([self.left, np.maximum(remainder, 0.0)])
-        self._add_from(np.arange(first, len(self._Z)))
-
-    def _add_from(self, block: Array) -> bool:
-        """Add landmarks from the points with indices `block`; return whether any was accepted."""
-        kernel = unit_slope_between(self.term, self._Z, self._Z[block])
-        columns = kernel - self._factor @ self._factor[block].T
-        accepted, triangle = self._accepted(columns[block])
-        if not accepted:
-            return False
-        new_columns = scipy.linalg.solve_triangular(triangle, columns[:, accepted].T, lower=True).T
-        self._factor = np.hstack([self._factor, new_columns])
-        self.pivots += block[accepted].tolist()
-        self.left = np.maximum(self.left - (new_columns**2).sum(axis=1), 0.0)
-        self.left[self.pivots] = 0.0
-        return True
-
-    def _accepted(self, block: Array) -> tuple[list[int], Array]:
-        """Return the points to accept from a block (b, b) of the remainder, and their triangle."""
-        before = np.diag(block).copy()
-        block, accepted, columns = block.copy(), [], []
-        for index, threshold in enumerate(self._rng.random(len(block))):
-            pivot = block[index, index]
-            if pivot > max(self._floor, threshold * before[index]):
-                column = block[:, index] / np.sqrt(pivot)
-                block -= np.multiply.outer(column, column)
-                accepted.append(index)
-                columns.append(column)
-        return accepted, np.array(columns).T[accepted] if accepted else np.empty((0, 0))
+        rows = self._cholesky.append(mapped, unit_slope_diagonal(self.term, Z))
+        self._cholesky.add(rows, self._rng.random(len(rows)))
