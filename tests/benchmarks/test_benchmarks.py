@@ -1,9 +1,11 @@
 """The tools of the benchmarks: what they measure has to be what they say."""
 
 import json
+import re
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -27,6 +29,18 @@ def test_scale_is_measured_only_where_it_is_named():
     figures = all_figures()
     assert set(figures) - set(figures_of_make_bench()) >= {"scale", "soak", "gpu"}
     assert all(figure.__doc__ for figure in figures.values())
+
+
+def test_every_command_of_the_documentation_names_a_figure():
+    folder = Path(__file__).parents[2]
+    pages = [folder / "README.md", folder / "Makefile", *(folder / "docs").rglob("*.md")]
+    commands = [
+        words.split()
+        for page in pages
+        for words in re.findall(r"python -m benchmarks ([a-z][\w ]*)`", page.read_text())
+    ]
+    assert len(commands) > 40
+    assert {name for words in commands for name in words} <= set(all_figures())
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "polynomial"])
