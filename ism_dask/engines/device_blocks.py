@@ -39,15 +39,7 @@ _SMALL_BATCH = 64 * 2**20
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """What a device holds at a time.
-
-    Attributes
-    ----------
-    resident : bool
-        Whether all rows stay on the device.
-    batch_bytes : float
-        The bytes that a batch may take beside the rows.
-    """
+    """Whether all rows stay on a device, and the bytes that a batch may take in addition."""
 
     resident: bool
     batch_bytes: float

@@ -296,7 +296,7 @@ def test_a_cliff_is_waited_for_where_tiles_are_dear(monkeypatch):
     problem = problem_of(rng.normal(size=(3000, 3)), rng.integers(0, 2, 3000), Gaussian(0.02))
     with pytest.raises(DeclinedError):
         first_engine("landmarks", problem, 1).phi(W)
-    monkeypatch.setattr("ism_dask.engines.lowrank.landmark_selection._DEAR_ROWS", 2000)
+    monkeypatch.setattr("ism_dask.engines.lowrank.landmarks._DEAR_ROWS", 2000)
     assert first_engine("landmarks", problem, 1).phi(W).error < 1
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.engines.lowrank.landmarks import Nystrom, unit_slope_diagonal
+from ism_dask.engines.lowrank.landmarks import (
+    LargestRemainders,
+    Nystrom,
+    TermRemainder,
+    unit_slope_diagonal,
+)
 from ism_dask.engines.lowrank.row_sums import FactoredSlope, moment_columns, moment_sums
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.kernels import Kernel, PointwiseKernel
@@ -17,50 +21,11 @@ from ism_dask.rows.tasks import LoadedShard
 
 # Up to this many columns, the eigenvalues of the Gram matrix of the error are cheap to compute.
 _MOST, _MOST_OF_U = 256, 2048
-# The number of rows with the largest remainders that each measurement returns.
-_N_LARGEST = 64
-
-
-class LargestRemainders:
-    """The points with the largest remainders among some rows; addition merges two such sets.
-
-    Attributes
-    ----------
-    left : (t,) array
-        The remainders, in descending order.
-    rows : (t,) array
-        The indices of the rows.
-    points : (t, q) array
-        The projected rows.
-    """
-
-    def __init__(self, left: Array, rows: Array, points: Array) -> None:
-        # The row index breaks ties: the result must not depend on how rows were cut into shards.
-        order = np.lexsort((rows, -left))[:_N_LARGEST]
-        self.left, self.rows, self.points = left[order], rows[order], points[order]
-
-    def __add__(self, other: LargestRemainders) -> LargestRemainders:
-        return LargestRemainders(
-            np.concatenate([self.left, other.left]),
-            np.concatenate([self.rows, other.rows]),
-            np.concatenate([self.points, other.points]),
-        )
-
-
-# The trace of a term's unit slope, the trace of the remainder, and the largest remainders.
-TermRemainder: TypeAlias = tuple[float, float, LargestRemainders]
 
 
 @dataclass(frozen=True)
 class RemainderMeasure:
-    """The kernel, its low-rank factor and Gamma: what a task needs to measure remainders.
-
-    Attributes
-    ----------
-    kernel : Kernel
-    expansion : FactoredSlope
-    gamma : Gamma
-    """
+    """The kernel, its low-rank factor and Gamma: what a task needs to measure remainders."""
 
     kernel: Kernel
     expansion: FactoredSlope

@@ -14,8 +14,7 @@ from ism_dask.engines.base import TOLERANCE, Engine, Problem
 from ism_dask.engines.closed_form import ClosedFormEngine
 from ism_dask.engines.exact import ExactEngine
 from ism_dask.engines.lowrank.error_bound import RemainderMeasure
-from ism_dask.engines.lowrank.landmark_selection import SampledLandmarks
-from ism_dask.engines.lowrank.landmarks import Nystrom
+from ism_dask.engines.lowrank.landmarks import Nystrom, SampledLandmarks
 from ism_dask.engines.lowrank.row_sums import (
     FactoredSlope,
     FeatureMap,
@@ -48,17 +47,10 @@ _FINER_FACTOR, _LEAST_TOL_SHARE = 0.1, 0.009
 
 @dataclass(frozen=True, eq=False)
 class EvaluationAtW:
-    """The problem at one W: the projected rows, their low-rank factor, and the moments of both.
+    """The problem at one W (d, k): the projected rows, their low-rank factor, and its moments.
 
-    Attributes
-    ----------
-    W : (d, k) array
-    points : Shards
-        The shards with the fact `PROJECTED`.
-    expansion : FactoredSlope
-    moments : Moments
-    left_out : float
-        A bound on the part of J that the low-rank factor omits.
+    The points are the shards with the fact `PROJECTED`; `left_out` bounds the part of J that the
+    factor omits.
     """
 
     W: Array
