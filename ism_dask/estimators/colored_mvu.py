@@ -138,11 +138,9 @@ class ColoredMVU(_Unfolded):
         multiplier `2 penalty (|z_i - z_j|^2 - d_ij^2)` of its distance. At a maximum, the forces
         balance those of y: `L Z / gain` is the graph Laplacian of these weights, times Z. Equal
         rows are one node, and the first of them has its weights.
-    converged_, status_ : bool, Status
+    converged_, status_, n_iter_ : bool, Status, int
         Whether the program is solved, with `duality_gap_` at most 1e-8, and the objective is
-        stationary at `embedding_`; and how the fit ended.
-    n_iter_ : int
-        Number of steps of the refinement, 0 without it.
+        stationary at `embedding_`; how the fit ended; and the number of steps of the refinement.
     mean_, scale_ : (d,) arrays
         Distances are those of `(X - mean_) / scale_`. None if distances were given.
     n_neighbors_, n_edges_, part_sizes_ : int, int, tuple of int
@@ -263,12 +261,13 @@ class ColoredMVU(_Unfolded):
             node = node[order]
         q, k, m = sizes(self, len(first))
         saved_fit = current_fit()
+        run_or_restore = saved_fit.run_or_restore
         if self.metric == EUCLIDEAN:
             mean, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
             if self.standardize:
                 mean, scale = mean_and_deviation(X[order])
             placement = Placement.among(X[first], scale, k)
-            neighbours = saved_fit.run_or_restore(NEIGHBOURS, placement.search.of_own_rows)
+            neighbours = run_or_restore(NEIGHBOURS, placement.search.of_own_rows)
             graph = neighbour_graph(placement.search.rows, neighbours)
         else:
             graph = graph_of_distances(X, k)
@@ -276,13 +275,9 @@ class ColoredMVU(_Unfolded):
         # The program for K, its leading eigenvectors as coordinates, and the refinement of these.
         side = side_kernel(n, None if y is None else y[order], self.target)
         nodes, nu = side.summed(node, len(first)), float(self.nu)
-        found = saved_fit.run_or_restore(
-            EIGENVECTORS, lambda: vars(smooth_basis(graph, m, least=q))
-        )
+        found = run_or_restore(EIGENVECTORS, lambda: vars(smooth_basis(graph, m, least=q)))
         basis = SmoothBasis(**found)
-        solved = saved_fit.run_or_restore(
-            PROGRAM, lambda: vars(solved_program(graph, basis, nodes, nu))
-        )
+        solved = run_or_restore(PROGRAM, lambda: vars(solved_program(graph, basis, nodes, nu)))
         program = SolvedProgram(**solved)
         eigenvalues, vectors = (each[..., ::-1] for each in scipy.linalg.eigh(program.A))
         eigenvalues = np.where(eigenvalues > _ROUNDING * eigenvalues[0], eigenvalues, 0.0)

@@ -63,9 +63,7 @@ class Ascent:
     n_iter: int
 
 
-def refine(
-    objective: CoordinateObjective, Y: Array, max_iter: int, store: StageStore | None
-) -> Ascent:
+def refine(F: CoordinateObjective, Y: Array, max_iter: int, store: StageStore | None) -> Ascent:
     """Climb from coordinates Y (n, q) to a local maximum of F by L-BFGS.
 
     It forgets its steps and gradients each 500 steps, whether or not they are saved: from there,
@@ -77,14 +75,14 @@ def refine(
     """
     if max_iter == 0:
         return Ascent(Y, stationary=True, n_iter=0)
-    n_iter, Y = 0, _with_small_axes(objective, Y)
+    n_iter, Y = 0, _with_small_axes(F, Y)
     if store is not None and (saved := store.find(REFINEMENT)):
         Y, n_iter = saved["Y"], int(saved["n_iter"])
     while True:
         limit = min(_STEPS_TO_A_RESTART, max_iter - n_iter)
-        climbed = climb(objective, Y, limit)
+        climbed = climb(F, Y, limit)
         n_iter += climbed.n_iter
-        Y = _without_free_axes(objective, climbed.Y) if climbed.stationary else climbed.Y
+        Y = _without_free_axes(F, climbed.Y) if climbed.stationary else climbed.Y
         ended = climbed.stationary or climbed.n_iter < limit
         if n_iter == max_iter or (ended and Y is climbed.Y):
             return Ascent(Y, climbed.stationary and Y is climbed.Y, n_iter)
