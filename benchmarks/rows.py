@@ -91,7 +91,7 @@ def labelled(data: Dataset) -> Labelled:
 def problem_of(rows: Labelled, kernel: Kernel, q: int = 10) -> Problem:
     """Return the problem that a fit of q features with `kernel` would solve."""
     prepared = prepare_rows(rows.X, kernel, standardize=True)
-    return DependenceRows.of(prepared, kernel, None, q).problem(target_dependence(rows.y))
+    return DependenceRows.sampled(prepared, kernel, None, q).problem(target_dependence(rows.y))
 
 
 def first_subspace(problem: Problem, q: int) -> Array:

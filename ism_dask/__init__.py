@@ -17,7 +17,7 @@ if TYPE_CHECKING:
         UnsupervisedIKDR,
     )
     from ism_dask.estimators.colored_mvu import ColoredMVU
-    from ism_dask.estimators.hsic import hsic
+    from ism_dask.estimators.dependence_problem import hsic
     from ism_dask.estimators.predictive import PredictiveIKDR
     from ism_dask.estimators.published import SupervisedIKDR
     from ism_dask.gamma.independence import DependenceTest, dependence_test
@@ -71,7 +71,7 @@ _MODULES = {
     "WeightsWarning": "status",
     "dependence_test": "gamma.independence",
     "fitted_dependence_test": "inference.independence",
-    "hsic": "estimators.hsic",
+    "hsic": "estimators.dependence_problem",
     "intervals": "inference.intervals",
     "progress_bar": "observe.progress_bar",
     "saving_checkpoints": "records.checkpoint",

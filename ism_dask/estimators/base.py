@@ -1,47 +1,43 @@
-"""Base classes of the estimators: shared parameters, fitted attributes and `transform`."""
+"""Base classes of the estimators: parameters, attributes, `transform`, reports of a fit."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
-from sklearn.utils.validation import (
-    assert_all_finite,
-    check_array,
-    check_is_fitted,
-    validate_data,
-)
+from sklearn.utils.validation import assert_all_finite, check_array, check_is_fitted, validate_data
 
 from ism_dask._types import Array
 from ism_dask._validation import check_bool, check_choice, check_seed
 from ism_dask.engines import EngineOptions, as_engine
-from ism_dask.estimators.callbacks import EXTRA_FRAMES, CallbackSupport
 from ism_dask.estimators.checks import (
     array_checks,
     check_lazy,
     check_no_missing,
-    readable,
+    is_lazy,
     row_source,
 )
+from ism_dask.estimators.preparation import Prepared, Report
+from ism_dask.gamma.row_values import readable
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.arrays import in_library_of, in_type, namespace, on_host
 from ism_dask.linalg.subspaces import ROTATIONS, subspace_shares
 from ism_dask.observe import FitPlan, fit_watcher
 from ism_dask.records.certificate import Certificate
 from ism_dask.records.fit_report import FitReport
-from ism_dask.records.iteration import Solution
+from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import ANGLE, RESIDUAL
 from ism_dask.rows.devices import Device, is_foreign
 from ism_dask.rows.execution import is_dask
-from ism_dask.rows.source import is_row_source
 from ism_dask.rows.standardise import project
 from ism_dask.selection.sample import Setting
 from ism_dask.solvers import Solver, as_solver
@@ -50,6 +46,19 @@ from ism_dask.status import ComponentsWarning, Status, WeightsWarning
 if TYPE_CHECKING:
     import pandas as pd
 
+try:
+    from sklearn import callback as sklearn_callback
+except ImportError:  # before scikit-learn 1.9: estimators have no `set_callbacks`
+    sklearn_callback = None
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+# The class that fits can inherit, and the decorator that tears callbacks down when a fit ends.
+CallbackSupport: Any = getattr(sklearn_callback, "CallbackSupportMixin", type("Nothing", (), {}))
+with_callbacks: Callable[[_Function], _Function] = getattr(
+    sklearn_callback, "with_callbacks", lambda method: method
+)
+# The `stacklevel` with which a warning in the body of `fit` points at the user's call.
+FIT_LEVEL = 2 if sklearn_callback is None else 3
 # The most pairs of columns that a warning names.
 _PAIRS = 3
 
@@ -60,8 +69,9 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     n_features_in_: int
 
     def __sklearn_tags__(self) -> Tags:
-        """Declare that float32 stays float32."""
+        """Declare that float32 stays float32, and that rows may be sparse."""
         tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
@@ -72,28 +82,23 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         for one whole number per row.
         """
         X = row_source(X)
-        if is_dask(X):
-            self._check_lazy(X)
-            dtype = np.float32 if X.dtype == np.float32 else np.float64
-            X = X.rechunk({1: -1})
-            function = partial(_of_finite_rows, function)
-            if width is None:
-                return X.map_blocks(function, dtype=np.intp, drop_axis=1)
-            return X.map_blocks(function, dtype=dtype, chunks=(X.chunks[0], (width,)))
-        if is_row_source(X):
-            self._check_lazy(X)
-            step = X.chunk_rows
-            starts = range(0, X.shape[0], step)
-            reads = (X.read(start, min(start + step, X.shape[0])) for start in starts)
-            return np.concatenate([_of_finite_rows(function, rows) for rows in reads])
-        X = validate_data(self, readable(X), reset=False, **array_checks(self), dtype=_floats(X))
-        check_no_missing(X)
-        return function(X)
-
-    def _check_lazy(self, X: Any) -> None:
-        """Raise a ValueError if rows (n, d) that are not read yet do not fit this estimator."""
+        if not is_lazy(X):
+            checks = array_checks(self)
+            X = validate_data(self, readable(X), reset=False, **checks, dtype=_floats(X))
+            check_no_missing(X)
+            return function(X)
         check_lazy(X)
         validate_data(self, X, reset=False, skip_check_array=True)
+        function = partial(_on_finite_rows, function)
+        if is_dask(X):
+            X = X.rechunk({1: -1})
+            if width is None:
+                return X.map_blocks(function, dtype=np.intp, drop_axis=1)
+            dtype = np.float32 if X.dtype == np.float32 else np.float64
+            return X.map_blocks(function, dtype=dtype, chunks=(X.chunks[0], (width,)))
+        n, step = X.shape[0], X.chunk_rows
+        reads = (X.read(start, min(start + step, n)) for start in range(0, n, step))
+        return np.concatenate([function(rows) for rows in reads])
 
 
 class _Projector(RowTransformer):
@@ -108,12 +113,6 @@ class _Projector(RowTransformer):
         return self._new_features(X)
 
     def _new_features(self, X: Any) -> Any:
-        self._check_library(X)
-        projection = (self.mean_, self.scale_, self.components_)
-        return self._rowwise(X, partial(_projected, projection), self.components_.shape[0])
-
-    def _check_library(self, X: Any) -> None:
-        """Raise a ValueError if scikit-learn dispatches, but not to the library of the fit."""
         of_fit, of_rows = (
             "NumPy" if device is None else device.title
             for device in map(Device.of_array, (self.components_, row_source(X)))
@@ -124,6 +123,8 @@ class _Projector(RowTransformer):
                 f"device as those of the fit: they are of {of_rows}, the fit is of {of_fit}; move "
                 "the rows, or take `on_host()`, the estimator in arrays of NumPy"
             )
+        function = partial(project, mean=self.mean_, scale=self.scale_, components=self.components_)
+        return self._rowwise(X, function, self.components_.shape[0])
 
     def inverse_transform(self, Z: Any) -> Any:
         """Return rows with these new features, as near as possible to the mean of the fit.
@@ -283,8 +284,16 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
 
     def _set_fitted(self, attributes: dict[str, Any]) -> None:
         """Set the attributes of a fit, in place of all of an earlier one but those of columns."""
-        advice = alike_columns(attributes.pop("_interchangeable"), column_names(self))
-        attributes["report_"] = replace(attributes["report_"], weights_advice=advice)
+        if pairs := attributes.pop("_interchangeable"):
+            names = column_names(self)
+            words = [f"{names[j]!r} and {names[k]!r} ({r:.3f})" for j, k, r in pairs[:_PAIRS]]
+            more = f" and {len(pairs) - _PAIRS} more" if len(pairs) > _PAIRS else ""
+            advice = (
+                f"columns are so alike that either could have the weight of both, and X W would "
+                f"hardly change: {', '.join(words)}{more}; in brackets, their correlation. Read "
+                "their weights together, or leave one of each pair out"
+            )
+            attributes["report_"] = replace(attributes["report_"], weights_advice=advice)
         of_columns = ("n_features_in_", "feature_names_in_")
         for name in [each for each in vars(self) if each.endswith("_") and each not in of_columns]:
             delattr(self, name)
@@ -293,7 +302,7 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
     def _warn_about_fit(self, solution: Solution) -> None:
         """Warn if the fit has not converged, and pass on advice on the number of new features."""
         advice: str = self.report_.components_advice
-        depth = 4 + EXTRA_FRAMES
+        depth = 1 + FIT_LEVEL
         if fit_watcher().reports_endings:
             return
         if advice:
@@ -359,27 +368,34 @@ class SupervisedParameters(IKDR):
     max_features: int | str | None = None
 
 
-def alike_columns(pairs: Sequence[tuple[int, int, float]], names: Sequence[str]) -> str:
-    """Return advice about pairs of columns that could have each other's weights, or no text."""
-    if not pairs:
-        return ""
-    words = [f"{names[j]!r} and {names[k]!r} ({r:.3f})" for j, k, r in pairs[:_PAIRS]]
-    more = f" and {len(pairs) - _PAIRS} more" if len(pairs) > _PAIRS else ""
-    return (
-        f"columns are so alike that either could have the weight of both, and X W would hardly "
-        f"change: {', '.join(words)}{more}; in brackets, their correlation. Read their weights "
-        "together, or leave one of each pair out"
-    )
+@contextmanager
+def reported_fit(estimator: Any, X: Any, y: Any = None, weights: Any = None) -> Iterator[Report]:
+    """Announce the block as the fit of an estimator to X (n, d) and y, to watcher and callbacks.
 
+    It yields the function that reports iterations. Each is a task of its own for callbacks, whose
+    requests to stop have no effect, as in scikit-learn 1.9.
+    """
+    watcher = fit_watcher()
+    watcher.begun(estimator.plan)
+    if not hasattr(estimator, "_init_callback_context"):
+        yield lambda _, state: watcher.on_iteration(state)
+        watcher.ended()
+        return
+    context = estimator._init_callback_context(max_subtasks=None)
+    metadata = None if weights is None else {"sample_weight": weights}
+    arguments = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
 
-def in_library(attributes: dict[str, Any], library: Device | None) -> dict[str, Any]:
-    """Return fitted attributes with the arrays of numbers among them in a library."""
-    if library is None:
-        return attributes
-    return {
-        name: library.put(value) if isinstance(value, np.ndarray) else value
-        for name, value in attributes.items()
-    }
+    def report(prepared: Prepared, state: State) -> None:
+        watcher.on_iteration(state)
+        task = context.subcontext(task_name="iteration")
+        task.call_on_fit_task_begin(**arguments)
+        projection = partial(prepared.projection, state.current.W)
+        task.call_on_fit_task_end(**arguments, reconstruction_attributes=projection)
+
+    context.call_on_fit_task_begin(**arguments)
+    yield report
+    context.call_on_fit_task_end(**arguments, reconstruction_attributes={})
+    watcher.ended()
 
 
 def column_names(model: RowTransformer) -> list[str]:
@@ -394,11 +410,7 @@ def _floats(X: Any) -> list[Any]:
     return [xp.float64, xp.float32]
 
 
-def _projected(projection: tuple[Array, Array, Array], X: Array) -> Array:
-    return project(X, *projection)
-
-
-def _of_finite_rows(function: Callable[[Array], Array], X: Array) -> Array:
+def _on_finite_rows(function: Callable[[Array], Array], X: Array) -> Array:
     """Return a function of rows (b, d) that are read now, or raise a ValueError for bad numbers."""
     with np.errstate(over="ignore", invalid="ignore"):
         check_no_missing(X)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import numpy as np
 from sklearn.utils import check_array, check_X_y, get_tags
 from sklearn.utils.validation import assert_all_finite, check_consistent_length
 
-from ism_dask._types import Array
-from ism_dask.gamma.row_values import are_merged, exceeds_float64, is_missing
+from ism_dask.gamma.row_values import readable
 from ism_dask.linalg.arrays import namespace, on_host
 from ism_dask.rows.blocks import MEMORY_NUMBERS, fits_memory
 from ism_dask.rows.devices import Device
@@ -54,73 +52,6 @@ def check_rows(estimator: Any, X: Any, y: Any = None, **checks: Any) -> Any:
     checked = check_array(X, **checks) if y is None else check_X_y(X, y, **checks)
     check_no_missing(checked if y is None else checked[0])
     return checked
-
-
-def readable(X: Any) -> Any:
-    """Return rows X (n, d) in memory, whose masked numbers become missing ones.
-
-    Numbers of extended precision become those of float64. Raise a ValueError that names the columns
-    that float64 cannot hold: texts, dates, and whole numbers too large to differ.
-    """
-    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
-        return np.ma.filled(X.astype(np.float64), np.nan)
-    if hasattr(X, "dtypes"):
-        _check_frame(X)
-    elif isinstance(X, np.ndarray):
-        if X.dtype.kind in "mM":
-            raise ValueError(
-                f"X must be of real numbers; got dtype {X.dtype}. Turn dates and durations into "
-                "numbers, such as the days since the first"
-            )
-        if X.ndim == 2 and exceeds_float64(X):
-            _check_distinct([(f"number {j}", column) for j, column in enumerate(X.T)])
-        if X.dtype.kind == "f" and X.dtype.itemsize > np.dtype(np.float64).itemsize:
-            with np.errstate(over="ignore"):  # infinity is refused later
-                return X.astype(np.float64)
-    return X
-
-
-def _check_frame(X: Any) -> None:
-    """Raise a ValueError if columns of a frame have equal names, or are no numbers of float64."""
-    named = X.items() if hasattr(X, "items") else ((each.name, each) for each in X.iter_columns())
-    columns = [(repr(name), np.asarray(column)) for name, column in named]
-    twice = [name for name, count in Counter(name for name, _ in columns).items() if count > 1]
-    if twice:
-        raise ValueError(
-            f"X has several columns of the name {twice[0]}; expected a name of its own for each. "
-            "Rename them, or give `X.to_numpy()`"
-        )
-    bad = [name for name, column in columns if not _is_numeric(column)]
-    if bad:
-        more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
-        raise ValueError(
-            f"X has columns that are no numbers: {', '.join(bad[:5])}{more}. Encode texts with "
-            "scikit-learn's OneHotEncoder or TargetEncoder, turn dates into numbers, or leave "
-            "these columns out"
-        )
-    _check_distinct(columns)
-
-
-def _check_distinct(columns: list[tuple[str, Array]]) -> None:
-    """Raise a ValueError if whole numbers of a column with a name become equal in float64."""
-    for name, column in columns:
-        if are_merged(column):
-            raise ValueError(
-                f"X has whole numbers up to {column.max()} in column {name}, of which some become "
-                "equal in float64; expected at most 2^53. Subtract the least of them, or leave the "
-                "column out if it only numbers the rows"
-            )
-
-
-def _is_numeric(column: Array) -> bool:
-    """Return whether the values (n,) that are not missing can be read as numbers."""
-    if column.dtype.kind != "O":
-        return column.dtype.kind in "biufc"
-    try:
-        column[~is_missing(column)].astype(np.float64)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def array_checks(estimator: Any) -> dict[str, Any]:

@@ -14,23 +14,16 @@ from typing import Any, Self
 import numpy as np
 from sklearn.base import ClusterMixin
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask._types import Array
 from ism_dask._validation import check_choice, check_positive_int, is_whole, positive_float
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.clustering.alternation import ROUND_TOL, Alternation, AlternationResult
-from ism_dask.clustering.kmeans import (
-    kmeans,
-    nearest_centres,
-    order_of_appearance,
-    seeded_kmeans,
-)
+from ism_dask.clustering.kmeans import kmeans, nearest_centres, order_of_appearance, seeded_kmeans
 from ism_dask.clustering.spectral_embedding import PUBLISHED, REGULARISED, Graph
 from ism_dask.engines import EngineOptions, Problem, as_engine
-from ism_dask.estimators.base import IKDR
-from ism_dask.estimators.callbacks import EXTRA_FRAMES, reported_fit, with_callbacks
+from ism_dask.estimators.base import FIT_LEVEL, IKDR, reported_fit, with_callbacks
 from ism_dask.estimators.checks import check_dense, check_rows, row_source
 from ism_dask.estimators.dependence_problem import DependenceRows
 from ism_dask.estimators.fitted import rotated, solution_attributes
@@ -53,7 +46,6 @@ from ism_dask.observe import FitPlan, fit_watcher
 from ism_dask.records.checkpoint import current_fit
 from ism_dask.records.iteration import Round
 from ism_dask.records.stopping_rule import StoppingOfRounds
-from ism_dask.rows.blocks import fits_memory
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.standardise import project
 from ism_dask.solvers import Solver
@@ -89,6 +81,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
     random_state: Any = None
     on_round: Callable[[Round], None] | None = None
 
+    @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the projection and the clusters.
 
@@ -106,33 +99,6 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         -------
         The estimator itself.
         """
-        return self._fit_clusters(X, y, sample_weight)
-
-    def fit_predict(self, X: Any, y: Any = None, **parameters: Any) -> Array:
-        """Learn the projection and the clusters, guided by y; return the cluster of each row."""
-        self.fit(X, y, **parameters)
-        return self.labels_
-
-    def _guide(self, y: Any, n: int, weights: Array | None) -> EmbeddingGuide:  # noqa: ARG002
-        """Return the embedding guide for the n rows with weights, made from y, or without it."""
-        return _GRAPHS[self.graph][1]()
-
-    def predict(self, X: Any) -> Any:
-        """Return the cluster of each row; the rows need not have been in the fit.
-
-        Parameters
-        ----------
-        X : (n, d) array, frame, sparse array, Dask array or opened data set
-
-        Returns
-        -------
-        (n,) whole numbers; a lazy Dask array for a Dask array.
-        """
-        check_is_fitted(self)
-        return self._rowwise(X, self._clusters_of, None)
-
-    @with_callbacks
-    def _fit_clusters(self, X: Any, y: Any, sample_weight: Any) -> Self:
         self.check_parameters()
         given = row_source(X)
         X = check_rows(self, given)
@@ -144,7 +110,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         validate_data(self, given, skip_check_array=True)
         # Without a y, all clusterers are unsupervised.
         guide = (ClusteringIKDR if y is None else type(self))._guide(self, y, n, weights)
-        order, all_rows = _order_of_counted(X, guide.Y, weights), X
+        order, all_rows = row_order(X, guide.Y, weights), X
         if order is not None:
             X, guide = X[order], guide.reordered(order)
             weights = None if weights is None else weights[order]
@@ -174,9 +140,32 @@ class ClusteringIKDR(ClusterMixin, IKDR):
                 f"angle whose sine is {last.turn:.2g}; `outer_tol` is {self.outer_tol:g}. The "
                 "last round is returned; raise `max_outer`, or `outer_tol`",
                 ConvergenceWarning,
-                stacklevel=3 + EXTRA_FRAMES,
+                stacklevel=FIT_LEVEL,
             )
         return self
+
+    def fit_predict(self, X: Any, y: Any = None, **parameters: Any) -> Array:
+        """Learn the projection and the clusters, guided by y; return the cluster of each row."""
+        self.fit(X, y, **parameters)
+        return self.labels_
+
+    def _guide(self, y: Any, n: int, weights: Array | None) -> EmbeddingGuide:  # noqa: ARG002
+        """Return the embedding guide for the n rows with weights, made from y, or without it."""
+        return _GRAPHS[self.graph][1]()
+
+    def predict(self, X: Any) -> Any:
+        """Return the cluster of each row; the rows need not have been in the fit.
+
+        Parameters
+        ----------
+        X : (n, d) array, frame, sparse array, Dask array or opened data set
+
+        Returns
+        -------
+        (n,) whole numbers; a lazy Dask array for a Dask array.
+        """
+        check_is_fitted(self)
+        return self._rowwise(X, self._clusters_of, None)
 
     def _learned(
         self, X: Any, guide: EmbeddingGuide, weights: Array | None, report: Report
@@ -186,11 +175,11 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         prepared = prepare_rows(X, kernel, standardize=self.standardize, weights=weights)
         q = prepared.n_components(self.n_components, self.n_clusters)
         # The kernel width for all columns, as for the affinity: narrower kernels split clusters.
-        rows = DependenceRows.of(prepared, kernel, self.random_state, X.shape[1], weights=weights)
+        rows = DependenceRows.sampled(prepared, kernel, self.random_state, X.shape[1], weights)
         affinity = Affinity.for_kernel(kernel.with_rows_mapped(prepared.lower_rows), rows.sample)
-        normalisation, _ = _GRAPHS[self.graph]
+        engine, (normalisation, _) = as_engine(self.engine), _GRAPHS[self.graph]
         graph = Graph.from_shards(
-            rows.shards, affinity, as_engine(self.engine), normalisation, weights, **rows.parameters
+            rows.shards, affinity, engine, normalisation, weights, **rows.parameters
         )
 
         def problem(gamma: Gamma, embedded: Shards) -> Problem:
@@ -198,12 +187,16 @@ class ClusteringIKDR(ClusterMixin, IKDR):
             shards = rows.shards.with_fact_of(weighted, GAMMA_FACTS)
             return Problem.from_gamma(shards, rows.kernel, gamma, **rows.parameters)
 
-        solver, watcher = self._solver, partial(report, prepared)
-        saved_fit = current_fit()
+        def report_round(done: Round) -> None:
+            fit_watcher().on_round(done)
+            if self.on_round is not None:
+                self.on_round(done)
+
+        solver, saved_fit = self._solver, current_fit()
         time_limit = TimeLimit(solver.max_seconds, saved_fit.earlier_seconds)
-        search = Search(as_engine(self.engine), solver, watcher, time_limit)
+        search = Search(engine, solver, partial(report, prepared), time_limit)
         alternation = Alternation(graph, guide, problem, self.n_clusters, q, search, saved_fit)
-        result = alternation.run(self.outer_tol, self.max_outer, self._report_round)
+        result = alternation.run(self.outer_tol, self.max_outer, report_round)
         pair, tol = result.pair, self.plan.iterations.tol
         affine, extension = prepared.affine, result.embedding.extension
         assert extension is not None  # which every embedding of X W has
@@ -215,11 +208,13 @@ class ClusteringIKDR(ClusterMixin, IKDR):
                 replace(rotated(pair, prepared, self.rotation), engine_note=note),
                 prepared,
                 rows.sample,
-                solver=solver_name(self._solver),
+                solver=solver_name(solver),
                 components_advice=components_advice(pair.eigenvalues.tolist(), pair.eigengap),
             ),
             "tolerance_": ROUND_TOL if by_rounds else result.tol if tol is None else tol,
             "kernel_": rows.fitted_kernel,
+            "engine_": pair.engine,
+            "engine_error_": pair.error,
             "rounds_": result.rounds,
             "converged_": pair.status is Status.CONVERGED and result.converged,
             # The extension of the embedding to other rows, for `predict`.
@@ -234,11 +229,6 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         """The stopping rules of the iterations of each round, and of the rounds."""
         rounds = StoppingOfRounds(self.outer_tol, max_iter=self.max_outer)
         return FitPlan(self._solver.stopping, rounds)
-
-    def _report_round(self, done: Round) -> None:
-        fit_watcher().on_round(done)
-        if self.on_round is not None:
-            self.on_round(done)
 
     def _clustered(
         self,
@@ -269,12 +259,6 @@ class ClusteringIKDR(ClusterMixin, IKDR):
             batch = slice(start, start + _ROWS_AT_ONCE)
             U[batch] = self._extension(project(X[batch], *self._projection))[:, :-1]
         return U
-
-    def __sklearn_tags__(self) -> Tags:
-        """Declare that rows may be sparse."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
 
     def _check_clusters(self, n: int) -> None:
         """Raise a ValueError if a parameter does not suit n rows that count."""
@@ -476,15 +460,3 @@ n_init, rotation, random_state, on_round
             "labels_": in_given_order(labels, order),
             "classes_": classes,
         }
-
-
-def _order_of_counted(X: Any, Y: Array | None, weights: Array | None) -> Array | None:
-    """Return the indices (k,) of the rows that count in an order of their own.
-
-    None means that all rows stay as they are, if they are too large to be in memory.
-    """
-    if weights is None or not fits_memory(X.shape):
-        return row_order(X, Y, weights)
-    counted = np.flatnonzero(weights)
-    order = row_order(X[counted], None if Y is None else Y[counted], weights[counted])
-    return counted if order is None else counted[order]

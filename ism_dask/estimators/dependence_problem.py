@@ -1,4 +1,4 @@
-"""The rows of a fit by dependence with its kernel, and samples of them."""
+"""The rows of a fit by dependence with its kernel, samples of them, and HSIC of given rows."""
 
 from __future__ import annotations
 
@@ -7,18 +7,28 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, check_X_y
 
 from ism_dask._types import Array
 from ism_dask._validation import check_seed
-from ism_dask.engines import Engine, Exact, Problem
+from ism_dask.blas_threads import single_threaded_blas
+from ism_dask.engines import (
+    Engine,
+    EngineOptions,
+    Exact,
+    Problem,
+    as_engine,
+    first_that_serves,
+)
 from ism_dask.engines.base import SAMPLE_ROWS
 from ism_dask.engines.precision import needs_double
-from ism_dask.estimators.preparation import Prepared
+from ism_dask.estimators.preparation import Prepared, prepare_rows
 from ism_dask.gamma.base import Dependence
-from ism_dask.gamma.row_values import repeated_rows
-from ism_dask.kernels import Kernel
+from ism_dask.gamma.row_values import readable, repeated_rows
+from ism_dask.gamma.targets import target_dependence
+from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.linalg.null_space import RowSpace
+from ism_dask.rows.devices import on_this_host
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.rows.shards import Shards, cut
 
@@ -36,19 +46,8 @@ def seed_of(random_state: Any) -> int:
 class DependenceRows:
     """The rows of a fit, with the kernel and the sample that belong to them.
 
-    Attributes
-    ----------
-    prepared : Prepared
-    kernel : Kernel
-        The kernel, resolved: all its numbers are set.
-    q : int
-        The number of new features.
-    chosen : (s,) array
-        The indices of the sampled rows.
-    sample : (s, r) array
-        The sampled rows, in double precision.
-    seed : int
-        Seed of the engines.
+    All numbers of the kernel are set. `chosen` (s,) are the indices of the rows of the sample
+    (s, r), which is in double precision; `seed` is that of the engines.
     """
 
     prepared: Prepared
@@ -59,13 +58,12 @@ class DependenceRows:
     seed: int
 
     @classmethod
-    def of(
+    def sampled(
         cls,
         prepared: Prepared,
         kernel: Kernel,
         random_state: Any,
         q: int,
-        *,
         weights: Array | None = None,
     ) -> DependenceRows:
         """Return all that a fit of W (d, q) to prepared rows needs except Gamma.
@@ -85,14 +83,8 @@ class DependenceRows:
     def shards(self) -> Shards:
         """The rows, in the precision that the kernel needs."""
         shards = self.prepared.shards
-        return (
-            shards.in_double() if needs_double(self.kernel, self.sample, shards.dtype) else shards
-        )
-
-    @property
-    def space(self) -> RowSpace:
-        """The coordinates of W."""
-        return RowSpace(self.prepared.n_varying, self.prepared.n_constant, self.prepared.basis)
+        is_double = needs_double(self.kernel, self.sample, shards.dtype)
+        return shards.in_double() if is_double else shards
 
     @property
     def fitted_kernel(self) -> Kernel:
@@ -119,4 +111,73 @@ class DependenceRows:
     @property
     def parameters(self) -> dict[str, Any]:
         """The arguments of `Problem` other than the rows, the kernel and Gamma."""
-        return {"sample": self.sample, "seed": self.seed, "space": self.space}
+        prepared = self.prepared
+        space = RowSpace(prepared.n_varying, prepared.n_constant, prepared.basis)
+        return {"sample": self.sample, "seed": self.seed, "space": space}
+
+
+def hsic(
+    X: Any,
+    y: Any,
+    *,
+    kernel: str | Kernel = "gaussian",
+    target: str = "auto",
+    engine: str | EngineOptions = "auto",
+    standardize: bool = False,
+    random_state: Any = None,
+    return_error: bool = False,
+) -> float | tuple[float, float]:
+    """Return how strongly X depends on y: `tr(K_X H K_Y H) / (n - 1)^2`.
+
+    With `Z = estimator.transform(X)` and `kernel=estimator.kernel_` this equals
+    `estimator.objective_ / (n - 1)^2`, except for kernels with a width for each row, whose widths
+    belong to the space of all features. The function makes no n x n matrix.
+
+    Parameters
+    ----------
+    X : (n, d) array
+    y : (n,) labels, or (n,) or (n, t) numbers
+    kernel : str or Kernel, default "gaussian"
+        Kernel of X. A median width is the median of X as given here.
+    target : {"auto", "classes", "labels", "linear", "gaussian", "multiscale"}, default "auto"
+        Kernel of y, as in `SupervisedIKDR`.
+    engine : {"auto", "closed_form", "landmarks", "exact"} or EngineOptions, default "auto"
+        As in `SupervisedIKDR`: "auto" may approximate from 4,000 rows up, "exact" never does.
+    standardize : bool, default False
+        Whether to scale the features to mean 0 and standard deviation 1 first.
+    random_state : int, RandomState or None, default None
+        As in `SupervisedIKDR`.
+    return_error : bool, default False
+        Whether to return a bound on the relative error of the result as well. It covers rounding,
+        and what "landmarks" leave out. It is infinite if no bound is available.
+
+    Returns
+    -------
+    value : float
+    error : float
+        Only with `return_error`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from ism_dask import hsic
+    >>> X, y = load_wine(return_X_y=True)
+    >>> round(hsic(X, y, standardize=True), 4)
+    0.0432
+    """
+    check_seed(random_state)
+    X, y = map(on_this_host, (X, y))
+    multi_output = len(getattr(y, "shape", ())) == 2
+    X, y = check_X_y(
+        readable(X), y, dtype="numeric", multi_output=multi_output, ensure_min_samples=2
+    )
+    with single_threaded_blas():
+        kernel_of_x = as_kernel(kernel)
+        prepared = prepare_rows(X, kernel_of_x, standardize=standardize)
+        rows = DependenceRows.sampled(prepared, kernel_of_x, random_state, X.shape[1])
+        problem = rows.problem(target_dependence(y, target))
+        identity = np.eye(problem.d)
+        engines = as_engine(engine).engines(problem, problem.d)
+        J = first_that_serves(engines, lambda chosen: chosen.double.value(identity))
+    value = J.objective / (len(X) - 1) ** 2
+    return (value, J.error) if return_error else value

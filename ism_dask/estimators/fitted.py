@@ -88,10 +88,12 @@ def solution_attributes(
         "converged_": solution.status is Status.CONVERGED,
         "history_": solution.history,
         "residual_": solution.residual,
-        "engine_": solution.engine,
-        "engine_error_": solution.error,
         "report_": FitReport(
-            engine_note=solution.engine_note, residual_rows=solution.residual_rows, **report
+            engine=solution.engine,
+            engine_error=solution.error,
+            engine_note=solution.engine_note,
+            residual_rows=solution.residual_rows,
+            **report,
         ),
         "_interchangeable": alike,
     }
@@ -135,15 +137,18 @@ def rotated(solution: Solution, prepared: Prepared, rotation: str | None) -> Sol
 
 
 def measured_avoidance(rows: DependenceRows, W: Array, dependence: Dependence) -> Avoidance | None:
-    """Return the correlations for a solution W, or None if nothing was to be avoided."""
+    """Return the correlations for a solution W, without bias; None if nothing was to be avoided."""
     if not isinstance(dependence, AvoidingDependence):
         return None
     some = np.linspace(0, len(rows.chosen) - 1, min(len(rows.chosen), _ROWS)).astype(int)
     X = rows.sample[some]
+    if len(X) < _FEWEST_ROWS:
+        return Avoidance(0.0, 0.0, len(X))
     side = dependence.avoided.part(rows.chosen[some])
     kernel_of_s = side.factor * side.gamma.signs @ side.factor.T
-    of_all, of_new = (_kernel(each) for each in (X, X @ W[: X.shape[1]]))
-    return Avoidance(_correlation(of_all, kernel_of_s), _correlation(of_new, kernel_of_s), len(X))
+    kernels = _kernel(X), _kernel(X @ W[: X.shape[1]]), kernel_of_s
+    all_features, new_features, avoided = map(_without_bias, kernels)
+    return Avoidance(alignment(all_features, avoided), alignment(new_features, avoided), len(X))
 
 
 def _kernel(points: Array) -> Array:
@@ -154,14 +159,7 @@ def _kernel(points: Array) -> Array:
     return mean_of_gaussians(euclidean_distances(points, squared=True), median)
 
 
-def _correlation(K: Array, L: Array) -> float:
-    """Return the correlation of two kernels (m, m) by the estimate of HSIC without bias."""
-    if len(K) < _FEWEST_ROWS:
-        return 0.0
-    return alignment(_centred(K), _centred(L))
-
-
-def _centred(K: Array) -> Array:
+def _without_bias(K: Array) -> Array:
     """Return a kernel without diagonal, centred so that inner products have no bias.
 
     After Szekely and Rizzo, "Partial distance correlation" (2014), and Song et al. (2012).

@@ -14,10 +14,7 @@ from ism_dask._validation import is_whole
 from ism_dask.estimators.checks import is_lazy
 from ism_dask.gamma.side_information import SideRegression
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.eigen import (
-    canonical_signs,
-    nearest_orthonormal,
-)
+from ism_dask.linalg.eigen import canonical_signs, nearest_orthonormal
 from ism_dask.linalg.null_space import axes_outside
 from ism_dask.records.iteration import State
 from ism_dask.rows.blocks import RANGE_ROWS
@@ -32,16 +29,12 @@ from ism_dask.rows.shards import Shards, cut
 from ism_dask.rows.source import SparseRows, is_sparse
 from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.tasks import LoadedShard, RowFact
-from ism_dask.selection.support import (
-    FeatureSpace,
-    are_many,
-)
+from ism_dask.selection.support import FeatureSpace, are_many
 
 # A direction of the row space whose size is below this many roundings of the rows is rounding.
 _ROUNDINGS = 16
 # The row of the factor of what is given (b, m), and how much the row counts (b,).
 _SIDE, _COUNTS = RowFact("side"), RowFact("counts")
-
 
 # Receives the rows of a fit, and the state after each iteration.
 Report: TypeAlias = Callable[["Prepared", State], None]
@@ -60,12 +53,10 @@ class Prepared:
     ----------
     shards : Shards
         The (n, r) rows.
-    affine : Standardisation
-        Which of the d columns the rows use, and how they are standardised.
-    basis : (varying, r) array or None
-        Orthonormal basis of the row space, if the rows are coordinates in it.
     origin : (d,) array
         The zero of these rows, in features standardised by `mean_` and `scale_`.
+    basis : (varying, r) array or None
+        Orthonormal basis of the row space, if the rows are coordinates in it.
     varying_only : bool
         Whether W may use no directions in which the rows are constant.
     """
@@ -124,12 +115,23 @@ class Prepared:
         }
 
     def lift(self, directions: Array) -> Array:
-        """Return (k, r + s) directions in terms of the original features (k, d)."""
+        """Return (k, r + s) directions in terms of the original features (k, d).
+
+        The last s are the constant columns, in their order, and then the features that lie furthest
+        outside the row space, minus their parts inside it.
+        """
+        is_varying, d = self.affine.varying, len(self.affine.varying)
         varying, constant = np.split(directions, [self.n_varying], axis=1)
-        lifted = np.zeros((len(directions), len(self.affine.varying)))
-        lifted[:, self.affine.varying] = varying if self.basis is None else varying @ self.basis.T
+        lifted = np.zeros((len(directions), d))
+        lifted[:, is_varying] = varying if self.basis is None else varying @ self.basis.T
         if constant.any():
-            lifted += constant @ self._constant_directions(constant.shape[1]).T
+            axes = np.eye(d)[:, ~is_varying][:, : constant.shape[1]]
+            missing = constant.shape[1] - axes.shape[1]
+            if missing and self.basis is not None:
+                outside = np.zeros((d, missing))
+                outside[is_varying] = axes_outside(self.basis, missing)
+                axes = np.hstack([axes, outside])
+            lifted += constant @ axes.T
         return lifted
 
     def lower(self, directions: Array) -> Array:
@@ -168,24 +170,8 @@ class Prepared:
     @property
     def feature_space(self) -> FeatureSpace:
         """How the coordinates of the rows depend on the features."""
-        return FeatureSpace(
-            features=self.lift_rows(np.eye(self.n_varying)) - self.origin,
-            varying=self.affine.varying,
-        )
-
-    def _constant_directions(self, count: int) -> Array:
-        """Return orthonormal directions (d, count) in which the rows are constant.
-
-        The constant columns come first, in their order. Then come the features that lie furthest
-        outside the row space, minus their parts inside it.
-        """
-        constant = np.eye(len(self.affine.varying))[:, ~self.affine.varying][:, :count]
-        missing = count - constant.shape[1]
-        if not missing or self.basis is None:
-            return constant
-        outside = np.zeros((len(self.affine.varying), missing))
-        outside[self.affine.varying] = axes_outside(self.basis, missing)
-        return np.hstack([constant, outside])
+        axes = self.lift_rows(np.eye(self.n_varying)) - self.origin
+        return FeatureSpace(axes, self.affine.varying)
 
     def beyond(self, given: SideRegression) -> Prepared:
         """Return the rows minus what is given explains of each column, computed now.
@@ -215,32 +201,36 @@ def prepare_rows(
 ) -> Prepared:
     """Return the `Prepared` rows of an array of NumPy, Dask or scipy, or of a `RowSource` X (n, d).
 
-    Means and deviations count rows by their weights (n,). A `support` (d,) limits the rows to the
-    features for which it is true.
-
+    Means and deviations count rows by their weights (n,). A `support` (d,) limits W to the features
+    for which it is true.
     """
     X = SparseRows(X, RANGE_ROWS) if is_sparse(X) else X
     raw = in_least_precision(cut(X))
-    affine, origin = standardisation(_with_weights(raw, weights), kernel, standardize=standardize)
+    weighted = raw if weights is None else raw.with_rows(ROW_WEIGHTS, weights)
+    affine, origin = _standardisation(weighted, kernel, standardize=standardize)
     if support is not None:
         affine = replace(affine, varying=affine.varying & support)
     shards = raw.standardised(affine)
     n, d = shards.n_rows, shards.n_columns
     if d == 0:
         raise ValueError("all features are constant over these rows; there is nothing to reduce")
+    prepared = Prepared(shards, affine, origin, varying_only=support is not None)
     if d > n:
-        return _in_row_space(shards, affine, origin)
+        rows = shards.in_double().rows(np.arange(n))
+        Q, R, _ = scipy.linalg.qr(rows.T, mode="economic", pivoting=True)
+        sizes = np.abs(np.diag(R))
+        # Centred rows always span a direction that is nothing but rounding.
+        basis = Q[:, sizes > _ROUNDINGS * max(rows.shape) * np.finfo(np.float64).eps * sizes[0]]
+        return replace(prepared, shards=cut(rows @ basis).cast(shards.dtype), basis=basis)
     centred = standardize or _is_centred(kernel)
     spanned = without_dependent_indicators(raw, affine) if centred else affine
     shards = raw.standardised(spanned)
-    if is_lazy(X):
-        return Prepared(shards, affine, origin, spanned.basis)
-    # Rows in memory: to standardise them once is cheaper than in every tile.
-    once = cut(spanned.apply(X, raw.dtype), raw.largest)
-    return Prepared(once.backed_by(shards), affine, origin, spanned.basis)
+    if not is_lazy(X):  # to standardise rows in memory once is cheaper than in every tile
+        shards = cut(spanned.apply(X, raw.dtype), raw.largest).backed_by(shards)
+    return replace(prepared, shards=shards, basis=spanned.basis)
 
 
-def standardisation(
+def _standardisation(
     raw: Shards, kernel: Kernel, *, standardize: bool
 ) -> tuple[Standardisation, Array]:
     """Return how rows are shifted and scaled, and where the zero of the shifted rows is (d,).
@@ -262,21 +252,6 @@ def standardisation(
 def _is_centred(kernel: Kernel) -> bool:
     """Return whether a kernel does not depend on the origin of the rows."""
     return all(term.pairing.degree for _, term in kernel.terms)
-
-
-def _in_row_space(shards: Shards, affine: Standardisation, origin: Array) -> Prepared:
-    """Return rows (n, d), d > n, as coordinates in the space that they span."""
-    rows = shards.in_double().rows(np.arange(shards.n_rows))
-    Q, R, _ = scipy.linalg.qr(rows.T, mode="economic", pivoting=True)
-    sizes = np.abs(np.diag(R))
-    # Centred rows always span a direction that is nothing but rounding.
-    basis = Q[:, sizes > _ROUNDINGS * max(rows.shape) * np.finfo(np.float64).eps * sizes[0]]
-    coordinates = rows @ basis
-    return Prepared(cut(coordinates).cast(shards.dtype), affine, origin, basis)
-
-
-def _with_weights(shards: Shards, weights: Array | None) -> Shards:
-    return shards if weights is None else shards.with_rows(ROW_WEIGHTS, weights)
 
 
 def _side_sums(piece: LoadedShard) -> tuple[Array, Array, Array]:

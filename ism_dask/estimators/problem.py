@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
 from typing import Any
@@ -40,23 +40,10 @@ _DIGESTED_NUMBERS = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class SupervisedProblem:
-    """What a supervised fit is to solve.
+    """What a supervised fit is to solve; nothing of the estimator, its parameters, is set.
 
-    Attributes
-    ----------
-    parameters : SupervisedParameters
-        The estimator. Its parameters are read, and nothing of it is set.
-    X : (n, d) rows
-    y : (n,) or (n, t) array
-    weights : (n,) array or None
-    avoid : SideInformation or None
-        What X W is not to depend on.
-    given : SideInformation or None
-        What X W is to explain y beyond.
-    device : Device or None
-        Where the steps over all rows are computed, if not here by NumPy.
-    library : Device or None
-        Where the rows came from, and the fitted arrays go, if not NumPy's.
+    Steps over all rows are computed on the `device`, and fitted arrays go to the `library` that
+    the rows came from; None stands for NumPy.
     """
 
     parameters: SupervisedParameters
@@ -65,8 +52,8 @@ class SupervisedProblem:
     weights: Array | None = None
     avoid: SideInformation | None = None
     given: SideInformation | None = None
-    device: Device | None = field(default=None, kw_only=True)
-    library: Device | None = field(default=None, kw_only=True)
+    device: Device | None = None
+    library: Device | None = None
 
     def placed(self) -> SupervisedProblem:
         """Return the problem on its device, for "auto" that of the rows; None is NumPy here.
@@ -127,22 +114,30 @@ class SupervisedProblem:
         prepared = prepare_rows(
             self.X, kernel, standardize=standardize, weights=self.weights, support=support
         )
-        prepared = replace(prepared, varying_only=support is not None)
-        if self.regression is not None:
-            prepared = prepared.beyond(self.regression)
-        return prepared
+        return prepared if self.regression is None else prepared.beyond(self.regression)
 
     def dependence_rows(self, prepared: Prepared, kernel: Kernel, q: int) -> DependenceRows:
         """Return all that a fit of W (d, q) needs except Gamma."""
-        random_state = self.parameters.random_state
-        return DependenceRows.of(prepared, kernel, random_state, q, weights=self.weights)
+        return DependenceRows.sampled(
+            prepared, kernel, self.parameters.random_state, q, self.weights
+        )
 
     def n_components(self, prepared: Prepared) -> int:
         """Return the number of new features, that of an earlier fit if this one continues it."""
         given, most = self.parameters.n_components, self.parameters.max_features
         q = prepared.n_components(given, limited(self.usual_components, most))
         if self.earlier is not None:
-            q = self._checked_components(self.earlier)
+            (q, d), d_now = self.earlier.shape, self.X.shape[1]
+            if d != d_now:
+                raise ValueError(
+                    f"`warm_start` continues from `components_` of {d} features, but X has "
+                    f"{d_now}; set warm_start=False"
+                )
+            if given not in (None, "auto", q):
+                raise ValueError(
+                    f"`warm_start` continues from `components_` with {q} new features, but "
+                    f"`n_components` is {given}; set warm_start=False"
+                )
         if is_whole(most) and most < q:
             raise ValueError(
                 f"`max_features` is {most}, but {q} new features need {q} features or more; raise "
@@ -156,23 +151,20 @@ class SupervisedProblem:
         classes = self.dependence.classes
         return self.dependence.columns if classes is None else max(len(classes) - 1, 1)
 
-    def check_same_sides(self, sides: tuple[str, ...], what: str) -> None:
-        """Raise a ValueError unless the fit had the same of avoid and given."""
-        if self.sides != sides:
-            raise ValueError(
-                f"the fit had {' and '.join(sides) or 'neither avoid nor given'}, {what} "
-                f"has {' and '.join(self.sides) or 'neither'}; give it the same"
-            )
-
     def in_order(self) -> SupervisedProblem:
-        """Return the problem without rows of weight 0, with rows in an order of their own."""
-        counted = self
-        # Larger rows may be where none can be dropped: they stay, and count for nothing.
-        if self.weights is not None and fits_memory(self.X.shape):
-            counted = self._at(np.flatnonzero(self.weights))
-        sides = [each.sort_keys for each in (counted.avoid, counted.given) if each is not None]
-        order = row_order(counted.X, counted.y, counted.weights, sides)
-        return counted if order is None else counted._at(order)
+        """Return the problem without rows of weight 0, with rows in an order of their own.
+
+        Rows that are too large for memory stay as they are.
+        """
+        sides = [each.sort_keys for each in (self.avoid, self.given) if each is not None]
+        rows = row_order(self.X, self.y, self.weights, sides)
+        if rows is None:
+            return self
+        avoid, given = (each and each.part(rows) for each in (self.avoid, self.given))
+        weights = None if self.weights is None else self.weights[rows]
+        return replace(
+            self, X=self.X[rows], y=self.y[rows], weights=weights, avoid=avoid, given=given
+        )
 
     @property
     def digest(self) -> str:
@@ -192,29 +184,6 @@ class SupervisedProblem:
             same = part.astype(np.float64) + 0.0 if part.dtype.kind in "biuf" else part.astype(str)
             digest.update(repr(same.shape).encode() + same.tobytes())
         return digest.hexdigest()
-
-    def _at(self, rows: Array) -> SupervisedProblem:
-        """Return the problem of some rows (k,), or of all in another order."""
-        avoid, given = (each and each.part(rows) for each in (self.avoid, self.given))
-        weights = None if self.weights is None else self.weights[rows]
-        return replace(
-            self, X=self.X[rows], y=self.y[rows], weights=weights, avoid=avoid, given=given
-        )
-
-    def _checked_components(self, earlier: Array) -> int:
-        """Return the number of earlier components (q, d); raise a ValueError if they do not fit."""
-        (q, d), given = earlier.shape, self.parameters.n_components
-        if d != self.X.shape[1]:
-            raise ValueError(
-                f"`warm_start` continues from `components_` of {d} features, but X has "
-                f"{self.X.shape[1]}; set warm_start=False"
-            )
-        if given not in (None, "auto", q):
-            raise ValueError(
-                f"`warm_start` continues from `components_` with {q} new features, but "
-                f"`n_components` is {given}; set warm_start=False"
-            )
-        return int(q)
 
 
 def pose(
@@ -250,11 +219,11 @@ def pose(
     check_dense(X, type(parameters).__name__)
     X = rows_in_memory(X)
     weights = row_weights(y, parameters.target, parameters.class_weight, sample_weight)
-    avoided, known = (
+    avoid, given = (
         None if side is None else SideInformation.from_columns(name, side, len(y), weights)
         for name, side in (("avoid", avoid), ("given", given))
     )
-    return SupervisedProblem(parameters, X, y, weights, avoided, known, library=library)
+    return SupervisedProblem(parameters, X, y, weights, avoid, given, library=library)
 
 
 def limited(number: int, most: int | str | None) -> int:

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from ism_dask.engines import EngineOptions, as_engine
-from ism_dask.estimators.dependence_problem import DependenceRows
 from ism_dask.estimators.fitted import (
     Fitted,
     contributions,
@@ -21,7 +20,7 @@ from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.records.certificate import Certificate
 from ism_dask.records.checkpoint import current_fit
-from ism_dask.records.iteration import Solution, State
+from ism_dask.records.iteration import State
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.solvers import Solver, as_solver
 from ism_dask.solvers.certificates import certify_dependence
@@ -67,8 +66,7 @@ default "auto"
     solver : "ism" or Solver, default "ism"
         "ism" is the Iterative Spectral Method. A solver may also be an object with its options,
         such as `ism_dask.solvers.ISM(tol=0.01, max_iter=500)`.
-    engine : {"auto", "closed_form", "landmarks", "exact"} or EngineOptions, \
-default "auto"
+    engine : {"auto", "closed_form", "landmarks", "exact"} or EngineOptions, default "auto"
         How Phi is computed. "auto" takes the cheapest engine that
         applies, and the next one if that engine declines. "landmarks", which "auto" considers from
         4,000 rows up, approximates Phi, and `engine_error_` says what that does to J; the other
@@ -192,28 +190,27 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
     engine = as_engine(parameters.engine)
     saved_fit = current_fit()
     time_limit = TimeLimit(solver.max_seconds, saved_fit.earlier_seconds)
-
-    def solve(rows: DependenceRows, start: State | None) -> tuple[Solution, DependenceRows]:
-        if rows.q == rows.space.size:
-            return solution_of_whole_space(rows.problem(dependence), engine), rows
-        search = Search(engine, solver, partial(report, rows.prepared), time_limit)
-        return search.run(rows.problem(dependence), rows.q, start, saved_fit), rows
-
     prepared, earlier = problem.prepared(kernel), problem.earlier
     q = problem.n_components(prepared)
-    start = None
-    if earlier is not None and q <= prepared.n_varying:
-        start = State.at(prepared.orthonormal(earlier))
-    solution, rows = solve(problem.dependence_rows(prepared, kernel, q), start)
-    turned = rotated(solution, rows.prepared, parameters.rotation)
+    rows = problem.dependence_rows(prepared, kernel, q)
+    whole = rows.problem(dependence)
+    if q == prepared.n_varying + prepared.n_constant:
+        solution = solution_of_whole_space(whole, engine)
+    else:
+        start = None
+        if earlier is not None and q <= prepared.n_varying:
+            start = State.at(prepared.orthonormal(earlier))
+        search = Search(engine, solver, partial(report, prepared), time_limit)
+        solution = search.run(whole, q, start, saved_fit)
+    turned = rotated(solution, prepared, parameters.rotation)
     contributing = rows.contributing(dependence)
     with on_this_machine():
-        W = turned.W[: rows.prepared.n_varying]
-        of_features = contributions(contributing.value, W, solution.objective)
+        W = turned.W[: prepared.n_varying]
+        parts = contributions(contributing.value, W, solution.objective)
     attributes = {
         **solution_attributes(
             turned,
-            rows.prepared,
+            prepared,
             rows.sample,
             components_advice=components_advice(solution.eigenvalues.tolist(), solution.eigengap),
             solver=solver_name(solver),
@@ -222,6 +219,8 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
         ),
         "kernel_": rows.fitted_kernel,
         "tolerance_": solver.stopping.limit,
-        "contributions_": of_features,
+        "contributions_": parts,
+        "engine_": solution.engine,
+        "engine_error_": solution.error,
     }
     return Fitted(solution, attributes)

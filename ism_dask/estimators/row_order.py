@@ -24,14 +24,14 @@ _SPREAD = 1e3
 def row_order(
     X: Any, y: Any = None, weights: Array | None = None, sides: Sequence[Array] = ()
 ) -> Array | None:
-    """Return an order (n,) of rows in memory that is the same however a table is written.
+    """Return an order (k,) of rows in memory that is the same however a table is written.
 
     Sums over rows in another order differ by rounding, which an iteration can amplify, so that a
     sorted table would give another answer. None means that the rows are streamed, or too large.
 
     It depends on neither the order of rows and columns, nor the units and signs of the columns, nor
     the names of classes. Exceptions are different rows that are equal up to rounding, and columns,
-    or classes, whose values have the same distribution.
+    or classes, whose values have the same distribution. Rows of weight 0 have no place in it.
 
     Parameters
     ----------
@@ -44,8 +44,12 @@ def row_order(
     """
     if not (isinstance(X, np.ndarray) or is_sparse(X)) or not fits_memory(X.shape):
         return None
+    counts = np.ones(X.shape[0]) if weights is None else weights
+    counted = np.flatnonzero(counts)
+    if len(counted) < len(counts):
+        y, counts = None if y is None else y[counted], counts[counted]
+        X, sides = X[counted], [each[counted] for each in sides]
     X = as_dense(X)
-    counts = np.ones(len(X)) if weights is None else weights
     classes = [np.zeros(len(X)) if y is None else _value_keys(y), *map(_value_keys, sides)]
     groups = [np.unique(each, return_inverse=True)[1] for each in classes]
     # What the rows of a class have in common: their share of all rows, and their mean key.
@@ -55,7 +59,8 @@ def row_order(
         np.bincount(codes, counts * keys)[codes] / total
         for codes, total in zip(groups, totals, strict=True)
     ]
-    return np.lexsort([*reversed(classes), counts, _digests(X), *reversed(means), keys])
+    order = np.lexsort([*reversed(classes), counts, _digests(X), *reversed(means), keys])
+    return counted[order]
 
 
 def _value_keys(y: Any) -> Array:
@@ -78,7 +83,13 @@ def distinct_rows(X: Any) -> tuple[Array, Array]:
     order of the columns; that of sparse rows depends on the columns. The second (n,) holds indices
     into the first.
     """
-    first, of_each = _distinct(X)
+    _, first, of_each = np.unique(_digests(X), return_index=True, return_inverse=True)
+    if is_sparse(X) and not (X[first[of_each]] != X).nnz:
+        return first, of_each
+    dense = as_dense(X)
+    if not all(np.array_equal(dense[run], dense[first[of_each[run]]]) for run in _pieces(dense)):
+        # Different rows with one digest are rare.
+        _, first, of_each = np.unique(dense, axis=0, return_index=True, return_inverse=True)
     if is_sparse(X):
         return first, of_each
     counts = np.zeros(len(X))
@@ -102,9 +113,8 @@ def _invariant_keys(X: Array, counts: Array, shifts: Array) -> Array:
     middle = 0.5 * lowest + 0.5 * highest
     with np.errstate(over="ignore"):
         ranges = highest - lowest
-    usable = (ranges > np.finfo(float).tiny) & np.isfinite(
-        ranges
-    )  # the order does not tell extreme numbers apart
+    # The order does not tell extreme numbers apart.
+    usable = (ranges > np.finfo(float).tiny) & np.isfinite(ranges)
     middle, scales = np.where(usable, middle, 0.0), np.zeros(X.shape[1])
     scales[usable] = 1.0 / ranges[usable]
 
@@ -120,18 +130,6 @@ def _invariant_keys(X: Array, counts: Array, shifts: Array) -> Array:
         return ((X[piece] - middle) * weights).sum(axis=1)
 
     return np.concatenate(_by_pieces(key, X))
-
-
-def _distinct(X: Any) -> tuple[Array, Array]:
-    """Return the indices (k,) of rows of X (n, d) that all differ, and which is equal to each."""
-    _, first, of_each = np.unique(_digests(X), return_index=True, return_inverse=True)
-    if is_sparse(X) and not (X[first[of_each]] != X).nnz:
-        return first, of_each
-    X = as_dense(X)
-    if all(np.array_equal(X[run], X[first[of_each[run]]]) for run in _pieces(X)):
-        return first, of_each
-    # Different rows with one digest are rare.
-    return np.unique(X, axis=0, return_index=True, return_inverse=True)[1:]
 
 
 def _digests(rows: Any) -> Array:

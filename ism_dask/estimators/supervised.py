@@ -12,17 +12,12 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask._validation import check_bool, is_whole, positive_float
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.estimators.base import SupervisedParameters, in_library
-from ism_dask.estimators.callbacks import reported_fit, with_callbacks
+from ism_dask.estimators.base import SupervisedParameters, reported_fit, with_callbacks
 from ism_dask.estimators.checks import row_source
 from ism_dask.estimators.dependence_problem import seed_of
 from ism_dask.estimators.fitted import Fitted
 from ism_dask.estimators.preparation import Report
-from ism_dask.estimators.problem import (
-    SupervisedProblem,
-    column_target,
-    pose,
-)
+from ism_dask.estimators.problem import SupervisedProblem, column_target, pose
 from ism_dask.kernels import as_kernel
 from ism_dask.linalg.cholesky import reused_matrices
 from ism_dask.records.certificate import Certificate
@@ -36,14 +31,9 @@ _LARGEST_AVOID_WEIGHT = 1_000_000
 class SupervisedBase(SupervisedParameters):
     """What both estimators of labels and numbers share: the rows of a fit, and what follows it."""
 
+    @with_callbacks
     def fit(
-        self,
-        X: Any,
-        y: Any,
-        sample_weight: Any = None,
-        *,
-        avoid: Any = None,
-        given: Any = None,
+        self, X: Any, y: Any, sample_weight: Any = None, *, avoid: Any = None, given: Any = None
     ) -> Self:
         """Learn the projection.
 
@@ -76,11 +66,24 @@ class SupervisedBase(SupervisedParameters):
         parameters, posed = deepcopy(parameters), copy(self)
         posed.__dict__.update(parameters)
         problem = pose(posed, X, y, sample_weight, avoid=avoid, given=given)
-        ordered = problem.in_order()
-        _ = ordered.dependence  # raises a ValueError if nothing is left to explain
+        ordered = problem.in_order().placed()
+        classes = ordered.dependence.classes  # a ValueError if nothing is left to explain
         validate_data(self, row_source(X), skip_check_array=True)
-        self._learn(ordered, sample_weight)
-        self._fit_parameters, self._rows_digest = parameters, problem.digest
+        with (
+            single_threaded_blas(),
+            reused_matrices(),
+            reported_fit(self, ordered.X, ordered.y, sample_weight) as report,
+        ):
+            solution, attributes = self._fitted(ordered, report)
+            if (library := problem.library) is not None:
+                attributes = {
+                    name: library.put(value) if isinstance(value, np.ndarray) else value
+                    for name, value in attributes.items()
+                }
+            self._set_fitted(attributes | ({} if classes is None else {"classes_": classes}))
+        self._sides, self._fit_parameters = problem.sides, parameters
+        self._rows_digest = problem.digest
+        self._warn_about_fit(solution)
         return self
 
     @abstractmethod
@@ -90,27 +93,6 @@ class SupervisedBase(SupervisedParameters):
     @abstractmethod
     def _certified(self, problem: SupervisedProblem) -> Certificate:
         """Return whether the W of the fit that solved a problem is proved to be a maximum."""
-
-    @with_callbacks
-    def _learn(self, problem: SupervisedProblem, sample_weight: Any) -> Self:
-        """Set the attributes of the fit that solves a problem."""
-        problem = problem.placed()
-        with (
-            single_threaded_blas(),
-            reused_matrices(),
-            reported_fit(self, problem.X, problem.y, sample_weight) as report,
-        ):
-            solution, attributes = self._fitted(problem, report)
-            classes = problem.dependence.classes
-            self._set_fitted(
-                {
-                    **in_library(attributes, problem.library),
-                    "_sides": problem.sides,
-                    **({} if classes is None else {"classes_": classes}),
-                }
-            )
-        self._warn_about_fit(solution)
-        return self
 
     def score(self, X: Any, y: Any) -> float:
         """Return the share of y that X W explains in these rows: 1 all of it, about 0 nothing.
@@ -197,7 +179,11 @@ class SupervisedBase(SupervisedParameters):
         fitted = copy(self.on_host())
         fitted.__dict__.update(self._fit_parameters)  # whatever `set_params` has changed since
         problem = pose(fitted, X, y, sample_weight, avoid=avoid, given=given)
-        problem.check_same_sides(self._sides, what)
+        if problem.sides != self._sides:
+            raise ValueError(
+                f"the fit had {' and '.join(self._sides) or 'neither avoid nor given'}, {what} "
+                f"has {' and '.join(problem.sides) or 'neither'}; give it the same"
+            )
         if problem.digest != self._rows_digest:
             raise ValueError(
                 f"these rows are not those of the fit, and {what} judges W on those: give the same "
@@ -206,10 +192,9 @@ class SupervisedBase(SupervisedParameters):
         return problem.in_order()
 
     def __sklearn_tags__(self) -> Tags:
-        """Declare that y is required and that rows may be sparse."""
+        """Declare that y is required and that rows may be in another library."""
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
-        tags.input_tags.sparse = True
         tags.array_api_support = True
         return tags
 

@@ -19,6 +19,7 @@ from sklearn.utils import check_X_y
 from ism_dask._types import Array
 from ism_dask._validation import check_choice, check_seed, is_whole
 from ism_dask.blas_threads import single_threaded_blas
+from ism_dask.gamma.row_values import readable
 from ism_dask.gamma.side_information import SideInformation, SideRegression, remainder
 from ism_dask.gamma.targets import standardise_target
 from ism_dask.gamma.thin_factors import (
@@ -145,7 +146,7 @@ def dependence_test(
     check_seed(random_state)
     X, y, given = map(on_this_host, (X, y, given))
     X, y = check_X_y(
-        X,
+        readable(X),
         y,
         dtype="numeric",
         multi_output=len(getattr(y, "shape", ())) == 2,

@@ -1,10 +1,11 @@
-"""Check what a user gives for each row: labels, numbers, and weights.
+"""Check what a user gives for each row: features, labels, numbers, and weights.
 
 A row of weight 2 counts as two equal rows.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from numbers import Integral, Real
 from typing import Any
@@ -125,13 +126,6 @@ def exceeds_float64(values: Array) -> bool:
     return whole and max(int(values.max()), -int(values.min())) > _EXACT
 
 
-def are_merged(values: Array) -> bool:
-    """Return whether whole numbers (n,) that differ become equal in float64."""
-    if not exceeds_float64(values):
-        return False
-    return len(np.unique(values.astype(np.float64))) < len(np.unique(values))
-
-
 def near_zero(values: Array) -> Array:
     """Return numbers (n, t); whole ones beyond 2^53 minus the least of their column, exactly."""
     if not exceeds_float64(values):
@@ -218,3 +212,72 @@ def repeated_rows(weights: Array) -> Array:
     ends = np.cumsum(weights)
     positions = (np.arange(len(weights)) + 0.5) * (ends[-1] / len(weights))
     return np.searchsorted(ends, positions, side="right")
+
+
+def readable(X: Any) -> Any:
+    """Return rows X (n, d) in memory, whose masked numbers become missing ones.
+
+    Numbers of extended precision become those of float64. Raise a ValueError that names the columns
+    that float64 cannot hold: texts, dates, and whole numbers too large to differ.
+    """
+    if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
+        return np.ma.filled(X.astype(np.float64), np.nan)
+    if hasattr(X, "dtypes"):
+        _check_frame(X)
+    elif isinstance(X, np.ndarray):
+        if X.dtype.kind in "mM":
+            raise ValueError(
+                f"X must be of real numbers; got dtype {X.dtype}. Turn dates and durations into "
+                "numbers, such as the days since the first"
+            )
+        if X.ndim == 2 and exceeds_float64(X):
+            _check_distinct([(f"number {j}", column) for j, column in enumerate(X.T)])
+        if X.dtype.kind == "f" and X.dtype.itemsize > np.dtype(np.float64).itemsize:
+            with np.errstate(over="ignore"):  # infinity is refused later
+                return X.astype(np.float64)
+    return X
+
+
+def _check_frame(X: Any) -> None:
+    """Raise a ValueError if columns of a frame have equal names, or are no numbers of float64."""
+    named = X.items() if hasattr(X, "items") else ((each.name, each) for each in X.iter_columns())
+    columns = [(repr(name), np.asarray(column)) for name, column in named]
+    twice = [name for name, count in Counter(name for name, _ in columns).items() if count > 1]
+    if twice:
+        raise ValueError(
+            f"X has several columns of the name {twice[0]}; expected a name of its own for each. "
+            "Rename them, or give `X.to_numpy()`"
+        )
+    bad = [name for name, column in columns if not _is_numeric(column)]
+    if bad:
+        more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
+        raise ValueError(
+            f"X has columns that are no numbers: {', '.join(bad[:5])}{more}. Encode texts with "
+            "scikit-learn's OneHotEncoder or TargetEncoder, turn dates into numbers, or leave "
+            "these columns out"
+        )
+    _check_distinct(columns)
+
+
+def _check_distinct(columns: list[tuple[str, Array]]) -> None:
+    """Raise a ValueError if whole numbers of a column with a name become equal in float64."""
+    for name, column in columns:
+        if not exceeds_float64(column):
+            continue
+        if len(np.unique(column.astype(np.float64))) < len(np.unique(column)):
+            raise ValueError(
+                f"X has whole numbers up to {column.max()} in column {name}, of which some become "
+                "equal in float64; expected at most 2^53. Subtract the least of them, or leave the "
+                "column out if it only numbers the rows"
+            )
+
+
+def _is_numeric(column: Array) -> bool:
+    """Return whether the values (n,) that are not missing can be read as numbers."""
+    if column.dtype.kind != "O":
+        return column.dtype.kind in "biufc"
+    try:
+        column[~is_missing(column)].astype(np.float64)
+    except (TypeError, ValueError):
+        return False
+    return True

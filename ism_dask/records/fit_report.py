@@ -67,6 +67,10 @@ class FitReport:
         Which columns are so alike that either could have the weight of both; empty if none are.
     solver : str
         The name of the solver.
+    engine : str
+        The name of the engine that computed the result; "blocks" for a prediction.
+    engine_error : float
+        Bound on the relative error of `objective_` due to this engine.
     engine_note : str
         What there is to know of the engine, such as the device that computed the steps.
     residual_rows : int
@@ -93,6 +97,8 @@ class FitReport:
     components_advice: str = ""
     weights_advice: str = ""
     solver: str = ""
+    engine: str = ""
+    engine_error: float = 0.0
     engine_note: str = ""
     residual_rows: int = 0
     target_remainder: float = 0.0

@@ -77,7 +77,7 @@ def test_a_sample_has_the_same_rows_in_memory_and_on_disk_however_they_are_cut(
 
     def seen(rows):
         prepared = prepare_rows(rows, Gaussian(), standardize=True, weights=weights)
-        rows = DependenceRows.of(prepared, Gaussian(), 0, 2, weights=weights)
+        rows = DependenceRows.sampled(prepared, Gaussian(), 0, 2, weights=weights)
         dependence = target_dependence(y, weights=weights)
         W = np.linalg.qr(np.random.default_rng(0).normal(size=(4, 2)))[0]
         return rows.contributing(dependence).value(W).objective, rows.kernel.sigma

@@ -183,6 +183,14 @@ def test_measures_of_dependence_refuse_seeds_that_are_none(measure):
         measure(X, Y, random_state=-1)
 
 
+@pytest.mark.parametrize("measure", [hsic, dependence_test])
+def test_measures_of_dependence_refuse_rows_that_are_no_numbers(measure):
+    days = X.astype("M8[D]")
+    for rows, message in ((days, DATES), (pd.DataFrame(days), "no numbers: 0, 1.*turn dates")):
+        with pytest.raises(ValueError, match=message):
+            measure(rows, Y)
+
+
 def test_new_rows_with_columns_of_equal_names_are_refused():
     fitted = PredictiveIKDR(1).fit(pd.DataFrame(X).rename(columns=str), Y)
     with pytest.raises(ValueError, match="several columns of the name 'ash'"):

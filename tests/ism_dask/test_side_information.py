@@ -19,7 +19,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
 from ism_dask import PredictiveIKDR, SupervisedIKDR
-from ism_dask.estimators.fitted import _correlation
+from ism_dask.estimators.fitted import _without_bias
 from ism_dask.gamma.base import avoiding
 from ism_dask.gamma.side_information import (
     _RIDGES,
@@ -29,6 +29,7 @@ from ism_dask.gamma.side_information import (
     remainder,
 )
 from ism_dask.gamma.targets import target_dependence
+from ism_dask.gamma.thin_factors import alignment
 from ism_dask.kernels import Gaussian, Linear, Polynomial
 from ism_dask.solvers import ISM
 
@@ -271,7 +272,7 @@ def test_correlations_have_no_bias():
         return float(sums / (m * (m - 3)))
 
     expected = unbiased(K, L) / np.sqrt(unbiased(K, K) * unbiased(L, L))
-    assert_allclose(_correlation(K, L), expected, rtol=1e-9)
+    assert_allclose(alignment(_without_bias(K), _without_bias(L)), expected, rtol=1e-9)
 
 
 def test_a_sparse_indicator_is_the_dense_one():

@@ -63,6 +63,15 @@ def test_history_tells_every_iteration():
     assert (fitted.converged_, fitted.n_iter_) == (False, 1)
 
 
+@pytest.mark.parametrize("make", [PredictiveIKDR, SupervisedIKDR])
+def test_a_fit_has_at_most_twenty_attributes(make):
+    fitted = make(2).fit(X, Y)
+    fitted.certify(X, Y)
+    names = {name for name in vars(fitted) if name.endswith("_")}
+    assert len(names - {"n_features_in_", "feature_names_in_"}) <= 20
+    assert fitted.report_.engine == getattr(fitted, "engine_", "blocks")
+
+
 @pytest.mark.parametrize("auto", ["auto", None])
 def test_default_components_are_the_classes_less_one_where_d_allows(auto):
     assert hsic_model(auto).fit(X, Y).components_.shape == (2, 13)
