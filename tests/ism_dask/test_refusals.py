@@ -159,7 +159,7 @@ CHOICES = [
     (hsic_model(solver="newton"), {}, "`solver` must be one of ascent, ism; got 'newton'"),
     (hsic_model(solver=ISM), {}, "`solver` must be one of ascent, ism; got <class"),
     (hsic_model(engine="x"), {}, "of auto, closed_form, landmarks, exact; got 'x'"),
-    (hsic_model(engine=Exact), {}, "`engine` must be one of auto, closed, .*; got <class"),
+    (hsic_model(engine=Exact), {}, "`engine` must be one of auto, closed_form, .*; got <class"),
     (hsic_model(engine=ENGINES["closed_form"]()), {}, "='closed_form' cannot serve .*: .*slope"),
     (hsic_model(engine="landmarks", kernel=LOCAL), {}, "='landmarks' .* positive semi-definite"),
     (ELSEWHERE, {}, r"`device`='cuda:97' (needs PyTorch|is not there)"),
