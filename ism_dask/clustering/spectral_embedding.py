@@ -209,7 +209,7 @@ class Graph:
         weights = np.ones(shards.n_rows) if weights is None else weights
         shards = shards.with_rows(ROW_WEIGHTS, weights)
         ones = Dependence(Gamma(np.ones(1)), weights[:, None])
-        values = ValueAsSlope.wrapped(affinity.whole)
+        values = affinity.whole.mapped(ValueAsSlope)
         problem = Problem.from_dependence(shards, values, ones, **parameters)
         if engine.refusal(problem, 1):
             engine = Auto()
@@ -234,7 +234,7 @@ class Graph:
         kernel = self.affinity.between(sample)
         points = with_projection(self.problem.shards, W).persisted()
         points = points.fact_as_rows(PROJECTED, W.shape[1])
-        problem = replace(self.problem, kernel=ValueAsSlope.wrapped(kernel))
+        problem = replace(self.problem, kernel=kernel.mapped(ValueAsSlope))
         embed = partial(self._by_engine, kernel, points, sample, k, extended=True)
         return first_that_serves(list(self._engines(problem, k)), embed)
 

@@ -15,7 +15,7 @@ import scipy.linalg
 from scipy import stats
 
 from ism_dask._types import Array
-from ism_dask.criteria.prediction import Block, RidgeRegression, beta_of, kernel_matrix
+from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.kernels.base import PointwiseKernel
 
 # J is flat where its curvature is below this share of the largest one.
@@ -107,7 +107,7 @@ class _Slope:
 
     @classmethod
     def at_rows(cls, weight: float, term: PointwiseKernel, Z: Array) -> _Slope:
-        beta = beta_of(term, Z, Z)
+        beta = term.pairing.between(Z, Z)
         first = weight * term.slope(beta.copy())
         pairing = term.pairing
         return cls(pairing.coupling, pairing.degree, first, term.second_slope(beta, first))
@@ -148,7 +148,7 @@ class _Terms:
     def at_weights(cls, regression: RidgeRegression, block: Block, tangents: Tangents) -> _Terms:
         X = block.X.astype(np.float64, copy=False)
         Z, noise = X @ tangents.W, block.size * regression.ridge
-        system = kernel_matrix(regression.kernel, Z, Z)
+        system = regression.kernel.matrix(Z, Z, resolved=False)
         system.flat[:: len(Z) + 1] += noise if block.weights is None else noise / block.weights
         inverse = scipy.linalg.inv(system, overwrite_a=True, assume_a="pos")
         r = block.Y.shape[1]

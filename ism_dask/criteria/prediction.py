@@ -20,7 +20,6 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.kernels import Kernel
-from ism_dask.kernels.base import PointwiseKernel
 from ism_dask.kernels.pairing import DISTANCE
 from ism_dask.linalg.arrays import (
     in_library_of,
@@ -202,7 +201,7 @@ class RidgeRegression:
         """Return what the rows of `block` predict of Y (m, r) for other rows X (m, d)."""
         with square_matrices(block.X, 2) as memory:
             solved = _Solved.solve(self, block, W, memory)
-        return kernel_matrix(self.kernel, _projected(X, W), solved.Z) @ solved.alpha
+        return self.kernel.matrix(_projected(X, W), solved.Z, resolved=False) @ solved.alpha
 
     def _gamma(self, solved: _Solved, memory: Array | None) -> Array:
         """Return Gamma (n, n), whose product with the change of K is the change of J."""
@@ -249,7 +248,8 @@ class _Solved:
     ) -> _Solved:
         """Return the regression; the two matrices (n, n) of NumPy in `memory` are overwritten."""
         Z = _projected(block.X, W, dtype)
-        K = kernel_matrix(regression.kernel, Z, Z, out=memory[0])
+        # What cancels in squared distances is far below what the ridge resolves.
+        K = regression.kernel.matrix(Z, Z, memory[0], resolved=False)
         n, noise = block.n_rows, block.size * regression.ridge
         if block.weights is not None:
             size = noise if isinstance(noise, float) else noise[:, None]
@@ -276,28 +276,6 @@ def _copied(matrix: Array, memory: Array | None) -> Array:
     return memory
 
 
-def kernel_matrix(kernel: Kernel, left: Array, right: Array, out: Array | None = None) -> Array:
-    """Return the matrix (a, b) of a kernel between projected rows (a, q) and (b, q)."""
-    K = None
-    for weight, term in kernel.terms:
-        beta = beta_of(term, left, right, out if K is None else None)
-        value = term.value(beta, out=beta)
-        if weight != 1.0:
-            value *= weight
-        K = value if K is None else namespace(K).add(K, value, **output_argument(K))
-    assert K is not None
-    return K
-
-
-def beta_of(term: PointwiseKernel, left: Array, right: Array, out: Array | None = None) -> Array:
-    """Return the beta (a, b) of projected rows (a, q) and (b, q).
-
-    In double precision, what cancels in squared distances is far below what the ridge resolves.
-    """
-    pairing = term.pairing
-    return pairing.beta(pairing.operands(left)[0], pairing.operands(right)[1], out)
-
-
 def _kernel_product(kernel: Kernel, solved: _Solved, gamma: Array, X: Array, right: Array) -> Array:
     """Return Phi W (d, q) if `right` is `X W`, and Phi (d, d) if it is X; Gamma is overwritten."""
     Z, K = solved.Z, solved.K
@@ -310,7 +288,7 @@ def _kernel_product(kernel: Kernel, solved: _Solved, gamma: Array, X: Array, rig
             psi *= K
             factor = term.amplitude / rate
         else:
-            beta = beta_of(term, Z, Z)
+            beta = term.pairing.between(Z, Z)
             psi *= term.unit_slope(beta, out=beta)
             factor = weight * term.amplitude
         moved += (factor * term.pairing.coupling) * (psi @ right)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Real
-from typing import ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 
@@ -40,21 +40,36 @@ class Kernel(ABC):
 
     def with_rows_mapped(self, lift: Callable[[Array], Array]) -> Kernel:
         """Return the kernel with the rows that it stores, if any, replaced by `lift` of them."""
-        return self.mapped(lambda term: term.with_rows_mapped(lift))
+        return self.mapped(
+            lambda term: (
+                term
+                if term.anchors is None
+                else replace(cast("Any", term), anchors=lift(term.anchors))
+            )
+        )
 
     def widened(self, factor: float) -> Kernel:
         """Return the kernel with its width multiplied by `factor`, if all rows share one width."""
         return self.mapped(lambda term: term.widened(factor))
 
-    def matrix(self, left: Array, right: Array) -> Array:
-        """Return the matrix (a, b) of projected rows (a, q) and (b, q); kernels have one width."""
-        total: Array | None = None
+    def matrix(
+        self, left: Array, right: Array, out: Array | None = None, *, resolved: bool = True
+    ) -> Array:
+        """Return the matrix (a, b) of projected rows (a, q) and (b, q); kernels have one width.
+
+        `out` may be memory of NumPy for it. Unless `resolved`, short distances may cancel.
+        """
+        total: Any = None
         for weight, term in self.terms:
-            beta = term.beta(term.pairing.operands(left)[0], term.pairing.operands(right)[1])
+            resolution = term.resolution if resolved else np.inf
+            beta = term.pairing.between(left, right, out if total is None else None, resolution)
             value = term.value(beta, out=beta)
-            value *= weight
-            total = value if total is None else np.add(total, value, out=total)
-        return np.asarray(total)
+            if weight != 1.0:
+                value *= weight
+            if total is not None:
+                value = namespace(total).add(total, value, **output_argument(total))
+            total = value
+        return cast("Array", total)
 
     def linearised(self) -> Kernel:
         """Return the kernel with the constant slope that Phi0, the matrix of the start, uses."""
@@ -66,8 +81,8 @@ class Kernel(ABC):
 
     @property
     def width_is_free(self) -> bool:
-        """Whether the data may choose the width, because the user gave none."""
-        return all(term.width_is_free for _, term in self.terms)
+        """Whether the data may choose the width, because all have the rule of thumb "root"."""
+        return all(term.sigma == "root" for _, term in self.terms)
 
     @property
     def is_positive_definite(self) -> bool:
@@ -106,6 +121,10 @@ class PointwiseKernel(Kernel):
     positive_definite : bool
         Whether the matrix of the kernel itself is positive semi-definite for any rows, so that a
         regression can use it.
+    sigma : float or str or None
+        The one width of all rows, or the rule for it, if there is one.
+    anchors : (m, d) array or None
+        The rows that the kernel stores, if it does.
     """
 
     pairing: ClassVar[Pairing]
@@ -113,6 +132,8 @@ class PointwiseKernel(Kernel):
     constant_slope: ClassVar[bool] = False
     slope_is_psd: ClassVar[bool] = False
     positive_definite: ClassVar[bool] = False
+    sigma: float | str | None = None
+    anchors: Array | None = None
 
     @abstractmethod
     def value(self, beta: Array, out: Array | None = None) -> Array:
@@ -206,18 +227,9 @@ class PointwiseKernel(Kernel):
         """Return the kernel itself: no parameter depends on the data."""
         return self
 
-    def with_rows_mapped(self, lift: Callable[[Array], Array]) -> PointwiseKernel:
-        """Return the kernel itself: it stores no rows."""
-        return self
-
     def widened(self, factor: float) -> PointwiseKernel:
         """Return the kernel itself: it has no width."""
         return self
-
-    @property
-    def width_is_free(self) -> bool:
-        """Whether the data may choose the width: there is none."""
-        return False
 
     def widths(self, rows: Array) -> Array:
         """Return the (n,) widths of `rows` (n, d), or raise TypeError unless `per_row_width`."""
@@ -230,6 +242,7 @@ class Proportional(PointwiseKernel):
     constant_slope = True
     slope_is_psd = True
     value_by_slope = (0.0, 1.0)
+    power = (0, 1.0)
 
     def value(self, beta: Array, out: Array | None = None) -> Array:
         """Return beta times the amplitude."""
@@ -240,11 +253,6 @@ class Proportional(PointwiseKernel):
         filled = namespace(beta).empty_like(beta) if out is None else out
         filled[...] = 1.0
         return filled
-
-    @property
-    def power(self) -> tuple[int, float] | None:
-        """`(0, 1)`, unless the widths of two rows scale their slope."""
-        return None if self.per_row_width else (0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -286,11 +294,6 @@ class ValueAsSlope(PointwiseKernel):
     slope_is_psd = True
     value_by_slope = (1.0, 0.0)
 
-    @classmethod
-    def wrapped(cls, kernel: Kernel) -> Kernel:
-        """Return the kernel with each of its terms wrapped."""
-        return kernel.mapped(cls)
-
     @property
     def title(self) -> str:
         """The title of the base kernel."""
@@ -319,12 +322,7 @@ class ValueAsSlope(PointwiseKernel):
 class ConicSum(Kernel):
     """A sum of kernels with positive weights; its Phi is the same sum of their Phis."""
 
-    parts: tuple[tuple[float, PointwiseKernel], ...]
-
-    @property
-    def terms(self) -> tuple[tuple[float, PointwiseKernel], ...]:
-        """The weights and the pointwise kernels."""
-        return self.parts
+    terms: tuple[tuple[float, PointwiseKernel], ...] = ()
 
 
 def conic_sum(terms: list[tuple[float, PointwiseKernel]]) -> Kernel:

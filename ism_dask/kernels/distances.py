@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Self
@@ -49,11 +48,6 @@ class SharedWidth(PointwiseKernel):
         if self.sigma == "root":
             return replace(self, sigma=_scaled_median_distance(sample, share))
         return replace(self, sigma=median_distance(sample)) if self.sigma == "median" else self
-
-    @property
-    def width_is_free(self) -> bool:
-        """Whether sigma is the rule of thumb "root"."""
-        return self.sigma == "root"
 
     def widened(self, factor: float) -> Self:
         """Return the kernel with its width multiplied by `factor`."""
@@ -147,10 +141,6 @@ class RelativeGaussian(_Exponential):
     def resolve(self, sample: Array, share: float = 1.0) -> RelativeGaussian:
         """Return the kernel with `sample` as anchors, unless it already has anchors."""
         return self if self.anchors is not None else replace(self, anchors=sample)
-
-    def with_rows_mapped(self, lift: Callable[[Array], Array]) -> RelativeGaussian:
-        """Return the kernel with its anchors replaced by `lift(anchors)`."""
-        return self if self.anchors is None else replace(self, anchors=lift(self.anchors))
 
     def widths(self, rows: Array) -> Array:
         """Return the (n,) distances to the `neighbor`-th nearest distinct anchor."""

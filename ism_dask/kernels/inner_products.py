@@ -8,7 +8,7 @@ from itertools import combinations_with_replacement
 from math import comb
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.special import factorial
 
 from ism_dask._types import Array
 from ism_dask._validation import check_positive_int, squarable_float
@@ -60,23 +60,21 @@ class Polynomial(PointwiseKernel):
 
     def value(self, beta: Array, out: Array | None = None) -> Array:
         """Return `(beta + c)^p`."""
-        return _power(namespace(beta).add(beta, self.offset, **output_argument(out)), self.degree)
+        return self._power_of(beta, self.degree, out)
 
     def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return `(beta + c)^(p-1)`."""
-        return _power(
-            namespace(beta).add(beta, self.offset, **output_argument(out)), self.degree - 1
-        )
+        return self._power_of(beta, self.degree - 1, out)
 
-
-def _power(base: Array, exponent: int) -> Array:
-    # Repeated products are some thirty times faster than NumPy's general power.
-    factor = namespace(base).asarray(base, copy=True) if exponent > 1 else base
-    if exponent == 0:
-        base[...] = 1.0
-    for _ in range(exponent - 1):
-        base *= factor
-    return base
+    def _power_of(self, beta: Array, exponent: int, out: Array | None) -> Array:
+        base = namespace(beta).add(beta, self.offset, **output_argument(out))
+        # Repeated products are some thirty times faster than NumPy's general power.
+        factor = namespace(base).asarray(base, copy=True) if exponent > 1 else base
+        if exponent == 0:
+            base[...] = 1.0
+        for _ in range(exponent - 1):
+            base *= factor
+        return base
 
 
 @dataclass(frozen=True)
@@ -97,7 +95,7 @@ class Monomials:
 
     @property
     def _variables(self) -> int:
-        """The number of factors to choose from: the columns of Z, and the root of the offset."""
+        # The columns of Z, and the root of the offset.
         return self.q + (self.offset != 0)
 
     def __call__(self, Z: Array) -> Array:
@@ -121,5 +119,4 @@ def _table(variables: int, degree: int) -> tuple[Array, Array]:
     chosen = list(combinations_with_replacement(range(variables), degree))
     factors = np.array(chosen, dtype=int).reshape(len(chosen), degree)
     exponents = (factors[:, :, None] == np.arange(variables)).sum(axis=1)
-    log_coefficients = gammaln(degree + 1) - gammaln(exponents + 1).sum(axis=1)
-    return factors.T, np.sqrt(np.round(np.exp(log_coefficients)))
+    return factors.T, np.sqrt(factorial(degree) / factorial(exponents).prod(axis=1))

@@ -48,6 +48,12 @@ class Pairing(ABC):
         """
         return namespace(left).matmul(left, transposed(right), **output_argument(out))
 
+    def between(
+        self, Z: Array, others: Array, out: Array | None = None, resolution: float = np.inf
+    ) -> Array:
+        """Return beta (a, b) of rows (a, q) and others (b, q), as `beta` does."""
+        return self.beta(self.operands(Z)[0], self.operands(others)[1], out, resolution)
+
 
 class Inner(Pairing):
     """`beta_ij = x_i^T W W^T x_j`, hence `A_ij = x_j x_i^T + x_i x_j^T`."""
@@ -97,22 +103,17 @@ class Distance(Pairing):
             # On a flat array `flatnonzero` is several times faster than `nonzero` on two axes.
             short = np.flatnonzero(beta < CANCELLED_SHARE * np.add.outer(lengths, others))
             rows, columns = np.divmod(short, beta.shape[1])
-            beta[rows, columns] = _squared_differences(left, right, rows, columns)
+            squared = np.zeros(len(short), left.dtype)
+            for z, other in zip(left.T[:-2], right.T, strict=False):
+                # The left operand is -2 Z: halving is exact.
+                difference = -0.5 * z[rows] - other[columns]
+                squared += difference * difference
+            beta[rows, columns] = squared
         return beta
 
     def own(self, Z: Array) -> Array:
         """Return zeros: a row has no distance from itself."""
         return np.zeros(len(Z))
-
-
-def _squared_differences(left: Array, right: Array, rows: Array, columns: Array) -> Array:
-    """Return the squared distances (p,) of p pairs of rows, given the operands of `Distance`."""
-    squared = np.zeros(len(rows), left.dtype)
-    for z, other in zip(left.T[:-2], right.T, strict=False):
-        # The left operand is -2 Z: halving is exact.
-        difference = -0.5 * z[rows] - other[columns]
-        squared += difference * difference
-    return squared
 
 
 INNER = Inner()
