@@ -188,11 +188,7 @@ class PointwiseKernel(Kernel):
         return float(size[0, 0] / slope[0, 0]) if size > 0 and slope > 0 else np.inf
 
     def beta(
-        self,
-        left: Array,
-        right: Array,
-        scale: Array | None = None,
-        out: Array | None = None,
+        self, left: Array, right: Array, scale: Array | None = None, out: Array | None = None
     ) -> Array:
         """Return the (a, b) tile of beta from the pairing's operands, as accurate as f needs it.
 

@@ -36,11 +36,7 @@ class Pairing(ABC):
         """Return the (n,) beta of each row of Z (n, k) with itself."""
 
     def beta(
-        self,
-        left: Array,
-        right: Array,
-        out: Array | None = None,
-        resolution: float = np.inf,
+        self, left: Array, right: Array, out: Array | None = None, resolution: float = np.inf
     ) -> Array:
         """Return the (a, b) tile of beta from operands `left` (a, k) and `right` (b, k).
 
@@ -87,11 +83,7 @@ class Distance(Pairing):
         return xp.concat(left, axis=-1), xp.concat(right, axis=-1)
 
     def beta(
-        self,
-        left: Array,
-        right: Array,
-        out: Array | None = None,
-        resolution: float = np.inf,
+        self, left: Array, right: Array, out: Array | None = None, resolution: float = np.inf
     ) -> Array:
         """Return squared distances (a, b), by differences of rows if lengths would cancel."""
         beta = super().beta(left, right, out)
