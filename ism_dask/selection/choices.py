@@ -78,6 +78,8 @@ def other_maximum(sample: Sample, best: Choice, other: Choice) -> float:
 def choose(sample: Sample, choice: Choice | None = None) -> Choice:
     """Return the choice by evidence, made more cautious as far as unseen rows ask for it."""
     choice = choose_by_evidence(sample) if choice is None else choice
+    if sample.time_limit.is_over:
+        return choice
     folds = folds_of(sample)
     # A start knows nothing of what X W is not to predict.
     trials = [] if sample.avoids else start_trials(sample, folds)
@@ -88,7 +90,9 @@ def choose(sample: Sample, choice: Choice | None = None) -> Choice:
     while True:
         setting = Setting(now.width or 1.0, now.ridge or 1.0)
         tried = [
-            judged(sample, folds, choice.start, each) for each in _more_cautious(sample, setting)
+            judged(sample, folds, choice.start, each)
+            for each in _more_cautious(sample, setting)
+            if not sample.time_limit.is_over
         ]
         trials += tried
         best = max(tried, key=_explained, default=now)
@@ -166,6 +170,8 @@ def _exchanged(sample: Sample, choice: Choice) -> Choice:
         return choice
     others = np.hstack([np.eye(d), *(sample.starts[name] for name in START_NAMES)]).T
     for _ in range(q):
+        if sample.time_limit.is_over:
+            break
         rest = [np.delete(choice.W, direction, axis=1) for direction in range(q)]
         tried = [np.linalg.qr(np.c_[each, other])[0] for each in rest for other in others]
         regression = sample.at(choice.setting)
@@ -238,5 +244,7 @@ def choose_dimension(
         trials.append(DimensionTrial(sample.q, explained, gain / n, cost / n))
         if not trials[-1].is_taken:
             return q - 1, tuple(trials)
+        if sample.time_limit.is_over:
+            break
         before = choice
     return trials[-1].q, tuple(trials)

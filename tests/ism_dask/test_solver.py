@@ -274,6 +274,28 @@ def test_an_estimator_takes_any_solver():
         assert short.fit(IRIS, SPECIES).status_ is Status.MAX_ITER
 
 
+def test_no_trial_begins_after_the_time_limit(monkeypatch):
+    """The fit tries fewer settings, judges none by unseen rows, and returns the W that it has."""
+    X = np.random.default_rng(0).normal(size=(1500, 60))
+    y = np.sin(X[:, 0]) + X[:, 1]
+    evidence, tried = Sample.evidence, []
+
+    def noted(self, W, setting):
+        tried.append(setting)
+        return evidence(self, W, setting)
+
+    monkeypatch.setattr(Sample, "evidence", noted)
+    free = PredictiveIKDR(2).fit(X, y)
+    n_tried = len(tried)
+    with pytest.warns(ConvergenceWarning, match="over its cap of seconds"):
+        model = PredictiveIKDR(2, solver=Ascent(max_seconds=0.1)).fit(X, y)
+    assert len(tried) - n_tried < 0.9 * n_tried
+    assert len(free.selection_) > len(model.selection_) == 0
+    W = model.components_.T
+    np.testing.assert_allclose(W.T @ W, np.eye(2), atol=1e-10)
+    assert np.linalg.norm(W[:2]) > 0.8 * np.sqrt(2)  # 0.18 of it by chance
+
+
 def test_a_time_limit_ends_the_choices_and_the_growth_of_a_prediction(monkeypatch):
     """Once it is over, each climb takes one step."""
     climbs, climb = [], Sample.climbed
