@@ -169,7 +169,7 @@ def shared_parameters(settings: SavedRunSettings) -> dict[str, Any]:
         "random_state": settings.seed,
     }
     if criterion == PREDICTION:
-        return {**parameters, "device": settings.device}
+        return parameters
     with_tol = {"auto": Auto, "landmarks": Landmarks}.get(settings.engine)
     engine = with_tol(settings.engine_tol) if with_tol else as_engine(settings.engine)
     return {**parameters, "engine": engine}

@@ -35,8 +35,6 @@ SIDES = ("avoid", "given")
 _KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
 # Settings that are options of the solver ism alone.
 _OF_ISM = ("tol", "angle_tol")
-# The default device.
-CPU = "cpu"
 # The criteria, and what a cross-validation by both of them is called.
 PREDICTION, DEPENDENCE, BOTH = "prediction", "dependence", "both"
 
@@ -159,10 +157,6 @@ class SavedRunSettings(NamedRunSettings):
     engine_tol: float = solver_setting(
         1e-4, about="Share of the kernel's trace that landmarks may leave out.", gt=0, lt=1
     )
-    device: str = solver_setting(
-        CPU,
-        about="Where a fit by prediction is computed: cpu, or a GPU here such as cuda:0.",
-    )
     tol: float | None = solver_setting(
         None,
         about="Stop when the eigenvalues change by less; 0.01 is the published rule. Default: go "
@@ -192,17 +186,7 @@ class SavedRunSettings(NamedRunSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.device != CPU and not self.runs_on_devices:
-            raise SettingsError(
-                f"`device` is {self.device!r}, but dependence and clusters are computed on the "
-                "processor; leave --device out"
-            )
         self.build_kernel()
-
-    @property
-    def runs_on_devices(self) -> bool:
-        """Whether other devices than the processor can compute the steps of a fit."""
-        return False
 
     @property
     def solver_options(self) -> dict[str, Any]:
@@ -303,11 +287,6 @@ class SearchSettings(SavedRunSettings):
                 "regression can use it; expected gaussian, polynomial, linear or sums of them, or "
                 f"--criterion {DEPENDENCE}"
             )
-
-    @property
-    def runs_on_devices(self) -> bool:
-        """Whether other devices than the processor can compute the steps of a fit."""
-        return self.criterion == PREDICTION
 
     @property
     def method(self) -> str:

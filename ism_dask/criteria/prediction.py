@@ -5,9 +5,6 @@ regression of Y (n, r) is `F = lambda tr(Y^T (K + n lambda I)^-1 Y)`, and the cr
 `J = |Y|^2 / n - F`: the explained share of y if the rows of Y have a mean square of 1. With
 `alpha = (K + n lambda I)^-1 Y`, the gradient of J is that of `sum_ij Gamma_ij K_ij` with
 `Gamma = lambda alpha alpha^T` held fixed, so that it is `2 Phi W` as for any other Gamma.
-
-Arrays are of NumPy, or of another library, on any device. There a block may be a batch of blocks of
-the same number of rows, and each result has one entry for each of them.
 """
 
 from __future__ import annotations
@@ -21,17 +18,6 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.kernels import Kernel
 from ism_dask.kernels.pairing import DISTANCE
-from ism_dask.linalg.arrays import (
-    in_library_of,
-    in_type,
-    in_type_of,
-    namespace,
-    on_host,
-    output_argument,
-    sum_along,
-    transposed,
-    with_diagonal,
-)
 from ism_dask.linalg.cholesky import Cholesky, cholesky, square_matrices
 
 _DOUBLE = np.dtype(np.float64)
@@ -45,9 +31,9 @@ class Block:
 
     Attributes
     ----------
-    X : (n, d) array, or (k, n, d) for a batch of k blocks
-    Y : (n, r) array, or (k, n, r)
-    weights : (n,) array, or (k, n), or None
+    X : (n, d) array
+    Y : (n, r) array
+    weights : (n,) array or None
         The weights of the rows, all positive; None if all rows count alike. A row of weight 2
         counts as two equal rows.
     """
@@ -64,14 +50,12 @@ class Block:
     @property
     def n_rows(self) -> int:
         """The number of rows."""
-        return int(self.Y.shape[-2])
+        return len(self.Y)
 
     @property
-    def size(self) -> Any:
-        """The sum of the weights, which is the number of rows if all count alike; or sums (k,)."""
-        if self.weights is None:
-            return float(self.n_rows)
-        return _number(sum_along(self.weights, axis=-1))
+    def size(self) -> float:
+        """The sum of the weights, which is the number of rows if all count alike."""
+        return float(self.n_rows if self.weights is None else self.weights.sum())
 
     @property
     def counted(self) -> Block:
@@ -86,9 +70,8 @@ class Block:
 
     def squares(self) -> Array:
         """Return the weighted mean square (r,) of each column of Y."""
-        squared = self.Y**2 if self.weights is None else self.Y**2 * self.weights[..., None]
-        size = self.size if isinstance(self.size, float) else self.size[:, None]
-        return sum_along(squared, axis=-2) / size
+        squared = self.Y**2 if self.weights is None else self.Y**2 * self.weights[:, None]
+        return np.asarray(squared.sum(axis=0) / self.size)
 
 
 @dataclass(frozen=True)
@@ -156,11 +139,11 @@ class RidgeRegression:
                 self.kernel, solved, self._gamma(solved, gamma), block.X, solved.Z
             )
         columns = block.squares() - self.ridge * solved.fits(block)
-        return Explained(_number(self.signed_sum(columns)), product)
+        return Explained(float(self.signed_sum(columns)), product)
 
     def phi(self, block: Block, W: Array) -> Array:
         """Return Phi (d, d) at W (d, q)."""
-        X = in_type(block.X, _DOUBLE)
+        X = block.X.astype(_DOUBLE, copy=False)
         with square_matrices(block.X, 3) as (*memory, gamma):
             solved = _Solved.solve(self, block, W, memory)
             return _kernel_product(self.kernel, solved, self._gamma(solved, gamma), X, X)
@@ -177,13 +160,13 @@ class RidgeRegression:
             solved = _Solved.solve(self, block, W, memory)
             half_log_determinant = float(solved.cholesky.half_log_determinant)
         if block.weights is not None:
-            weights = on_host(block.weights)
+            weights = block.weights
             counts = weights * (weights.sum() / (weights @ weights))
             n = float(counts.sum())
             # That of repeated rows is larger by what copies of a row add to it.
             copies = (counts - 1.0) * np.log(n * self.ridge) + np.log(counts)
             half_log_determinant += 0.5 * float(copies.sum())
-        fits = on_host(solved.fits(block))
+        fits = solved.fits(block)
         fits = fits if self.signs is None else fits[self.signs > 0]
         return -0.5 * n * float(np.log(fits.mean() / n)) - half_log_determinant
 
@@ -194,8 +177,8 @@ class RidgeRegression:
         """
         with square_matrices(block.X, 2) as memory:
             solved = _Solved.solve(self, block, W, memory)
-            errors = solved.alpha / solved.cholesky.inverse_diagonal[..., None]
-        return block.weighted(self.sums(errors**2)[0, ...])
+            errors = solved.alpha / solved.cholesky.inverse_diagonal[:, None]
+        return block.weighted(self.sums(errors**2)[0])
 
     def predicted(self, block: Block, W: Array, X: Array) -> Array:
         """Return what the rows of `block` predict of Y (m, r) for other rows X (m, d)."""
@@ -203,17 +186,17 @@ class RidgeRegression:
             solved = _Solved.solve(self, block, W, memory)
         return self.kernel.matrix(_projected(X, W), solved.Z, resolved=False) @ solved.alpha
 
-    def _gamma(self, solved: _Solved, memory: Array | None) -> Array:
+    def _gamma(self, solved: _Solved, memory: Array) -> Array:
         """Return Gamma (n, n), whose product with the change of K is the change of J."""
         alpha = solved.alpha
         signs = self.ridge * (np.ones(1) if self.signs is None else self.signs)
-        signed = alpha * in_type_of(in_library_of(signs, alpha), alpha)
-        return namespace(alpha).matmul(signed, transposed(alpha), **output_argument(memory))
+        signed = alpha * signs.astype(alpha.dtype, copy=False)
+        return np.matmul(signed, alpha.T, out=memory)
 
     def signed_sum(self, columns: Array) -> Array:
         """Return the sum over the last axis, of length r, with the signs."""
         sums = self.sums(columns)
-        return sums[0, ...] - sums[1, ...]
+        return np.asarray(sums[0] - sums[1])
 
     def sums(self, columns: Array) -> Array:
         """Return the sums (2, ...) over the last axis, of length r: of columns to predict, others.
@@ -221,8 +204,7 @@ class RidgeRegression:
         The others have their weights.
         """
         signs = np.ones(columns.shape[-1]) if self.signs is None else self.signs
-        parts = [in_library_of(np.maximum(each, 0.0), columns) for each in (signs, -signs)]
-        return namespace(columns).stack([columns @ each for each in parts])
+        return np.stack([columns @ np.maximum(each, 0.0) for each in (signs, -signs)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,18 +225,18 @@ class _Solved:
         regression: RidgeRegression,
         block: Block,
         W: Array,
-        memory: Sequence[Array | None],
+        memory: Sequence[Array],
         dtype: np.dtype[Any] = _DOUBLE,
     ) -> _Solved:
-        """Return the regression; the two matrices (n, n) of NumPy in `memory` are overwritten."""
+        """Return the regression; the two matrices (n, n) in `memory` are overwritten."""
         Z = _projected(block.X, W, dtype)
         # What cancels in squared distances is far below what the ridge resolves.
         K = regression.kernel.matrix(Z, Z, memory[0], resolved=False)
-        n, noise = block.n_rows, block.size * regression.ridge
-        if block.weights is not None:
-            size = noise if isinstance(noise, float) else noise[:, None]
-            noise = in_type(size / block.weights, dtype)
-        factor = cholesky(with_diagonal(_copied(K, memory[1]), noise))
+        n, noise, shifted = block.n_rows, block.size * regression.ridge, memory[1]
+        np.copyto(shifted, K)
+        counts = 1.0 if block.weights is None else block.weights
+        shifted.flat[:: n + 1] += np.asarray(noise / counts, dtype)
+        factor = cholesky(shifted)
         if factor is None:
             raise ValueError(
                 f"the kernel matrix of {n} rows with the ridge {regression.ridge:g} is not "
@@ -265,23 +247,15 @@ class _Solved:
 
     def fits(self, block: Block) -> Array:
         """Return the sums (r,) of Y times alpha."""
-        return sum_along(block.Y * self.alpha, axis=-2)
-
-
-def _copied(matrix: Array, memory: Array | None) -> Array:
-    """Return a copy of a matrix (n, n), in memory of NumPy if there is some."""
-    if memory is None:
-        return namespace(matrix).asarray(matrix, copy=True)
-    np.copyto(memory, matrix)
-    return memory
+        return np.asarray((block.Y * self.alpha).sum(axis=0))
 
 
 def _kernel_product(kernel: Kernel, solved: _Solved, gamma: Array, X: Array, right: Array) -> Array:
     """Return Phi W (d, q) if `right` is `X W`, and Phi (d, d) if it is X; Gamma is overwritten."""
     Z, K = solved.Z, solved.K
-    moved = namespace(right).zeros_like(right)
+    moved = np.zeros_like(right)
     for weight, term in kernel.terms:
-        psi = gamma if len(kernel.terms) == 1 else _copied(gamma, None)
+        psi = gamma if len(kernel.terms) == 1 else gamma.copy()
         rate = term.value_per_unit_slope
         if rate is not None and len(kernel.terms) == 1:
             # f' is a multiple of f, which is at hand.
@@ -293,15 +267,10 @@ def _kernel_product(kernel: Kernel, solved: _Solved, gamma: Array, X: Array, rig
             factor = weight * term.amplitude
         moved += (factor * term.pairing.coupling) * (psi @ right)
         if term.pairing.degree:
-            moved += (factor * term.pairing.degree) * (sum_along(psi, axis=-1)[..., None] * right)
+            moved += (factor * term.pairing.degree) * (psi.sum(axis=1)[:, None] * right)
     # The rows are in single precision where there are many; the sum over blocks is in double.
-    return in_type(transposed(X) @ in_type_of(moved, X), _DOUBLE)
+    return (X.T @ moved.astype(X.dtype, copy=False)).astype(_DOUBLE, copy=False)
 
 
 def _projected(X: Array, W: Array, dtype: np.dtype[Any] = _DOUBLE) -> Array:
-    return in_type(X, dtype) @ in_type(in_library_of(W, X), dtype)
-
-
-def _number(value: Any) -> Any:
-    """Return a number of one block as a float, and those (k,) of a batch as they are."""
-    return float(value) if value.ndim == 0 else value
+    return X.astype(dtype, copy=False) @ W.astype(dtype, copy=False)

@@ -43,11 +43,6 @@ class RegressionBlocks(ABC):
     """Blocks of rows that a regression is fitted to, one by one."""
 
     @property
-    def place(self) -> str:
-        """Where the blocks are computed, if not by NumPy alone."""
-        return ""
-
-    @property
     @abstractmethod
     def n_rows(self) -> int:
         """The number of rows of all blocks."""

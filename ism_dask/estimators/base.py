@@ -29,15 +29,14 @@ from ism_dask.estimators.checks import (
 from ism_dask.estimators.preparation import Prepared, Report
 from ism_dask.gamma.row_values import readable
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.arrays import in_library_of, in_type, namespace, on_host
 from ism_dask.linalg.subspaces import ROTATIONS, subspace_shares
 from ism_dask.observe import FitPlan, fit_watcher
 from ism_dask.records.certificate import Certificate
 from ism_dask.records.fit_report import FitReport
 from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import ANGLE, RESIDUAL
-from ism_dask.rows.devices import Device, is_foreign
 from ism_dask.rows.execution import is_dask
+from ism_dask.rows.foreign_arrays import Device, is_foreign, on_host, on_this_host
 from ism_dask.rows.standardise import project
 from ism_dask.selection.sample import Setting
 from ism_dask.solvers import Solver, as_solver
@@ -59,6 +58,8 @@ with_callbacks: Callable[[_Function], _Function] = getattr(
 )
 # The `stacklevel` with which a warning in the body of `fit` points at the user's call.
 FIT_LEVEL = 2 if sklearn_callback is None else 3
+# The types of numbers that rows are computed in.
+_FLOATS = [np.float64, np.float32]
 # The most pairs of columns that a warning names.
 _PAIRS = 3
 
@@ -84,7 +85,7 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         X = row_source(X)
         if not is_lazy(X):
             checks = array_checks(self)
-            X = validate_data(self, readable(X), reset=False, **checks, dtype=_floats(X))
+            X = validate_data(self, readable(X), reset=False, **checks, dtype=_FLOATS)
             check_no_missing(X)
             return function(X)
         check_lazy(X)
@@ -113,18 +114,18 @@ class _Projector(RowTransformer):
         return self._new_features(X)
 
     def _new_features(self, X: Any) -> Any:
-        of_fit, of_rows = (
-            "NumPy" if device is None else device.title
-            for device in map(Device.of_array, (self.components_, row_source(X)))
-        )
-        if of_fit != of_rows:
+        here, there = map(Device.of_array, (self.components_, row_source(X)))
+        if here != there:
+            of_fit, of_rows = ("NumPy" if each is None else each.title for each in (here, there))
             raise ValueError(
                 f"rows for {type(self).__name__}.transform() must use the same namespace and "
                 f"device as those of the fit: they are of {of_rows}, the fit is of {of_fit}; move "
                 "the rows, or take `on_host()`, the estimator in arrays of NumPy"
             )
-        function = partial(project, mean=self.mean_, scale=self.scale_, components=self.components_)
-        return self._rowwise(X, function, self.components_.shape[0])
+        mean, scale, W = map(on_host, (self.mean_, self.scale_, self.components_))
+        function = partial(project, mean=mean, scale=scale, components=W)
+        Z = self._rowwise(on_this_host(X), function, len(W))
+        return Z if there is None else there.put(Z)
 
     def inverse_transform(self, Z: Any) -> Any:
         """Return rows with these new features, as near as possible to the mean of the fit.
@@ -144,18 +145,14 @@ class _Projector(RowTransformer):
         """
         check_is_fitted(self)
         mean, scale, components = map(on_host, (self.mean_, self.scale_, self.components_))
-        q, lazy = len(components), is_dask(Z)
-        if not lazy:
-            Z = check_array(Z, dtype=_floats(Z), input_name="Z")
+        q, library = len(components), Device.of_array(Z)
+        if not is_dask(Z):
+            Z = check_array(on_this_host(Z), dtype=_FLOATS, input_name="Z")
         if len(Z.shape) != 2 or Z.shape[1] != q:
             raise ValueError(f"Z must have the {q} new features; got shape {Z.shape}")
         outwards = np.linalg.pinv(components).T * scale
-        if lazy:
-            return (Z @ outwards + mean).astype(Z.dtype)
-        rows = in_type(Z, np.dtype(np.float64)) @ in_library_of(outwards, Z) + in_library_of(
-            mean, Z
-        )
-        return namespace(Z).astype(rows, Z.dtype, copy=False)
+        rows = (Z @ outwards + mean).astype(Z.dtype)
+        return rows if library is None else library.put(rows)
 
 
 class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  # scikit-learn has no types
@@ -364,7 +361,6 @@ class SupervisedParameters(IKDR):
     warm_start: bool
     # What one of the two estimators has, and the other one leaves as it is.
     engine: str | EngineOptions = "auto"
-    device: str = "cpu"
     max_features: int | str | None = None
 
 
@@ -402,12 +398,6 @@ def column_names(model: RowTransformer) -> list[str]:
     """Return the names of the d columns of a fit, or their numbers where X had no names."""
     numbered = [f"feature {j}" for j in range(model.n_features_in_)]
     return [*map(str, getattr(model, "feature_names_in_", numbered))]
-
-
-def _floats(X: Any) -> list[Any]:
-    """Return the floating types of the library of an array, those of NumPy for what is none."""
-    xp = namespace(X) if Device.of_array(X) is not None else np
-    return [xp.float64, xp.float32]
 
 
 def _on_finite_rows(function: Callable[[Array], Array], X: Array) -> Array:

@@ -9,9 +9,7 @@ from sklearn.utils import check_array, check_X_y, get_tags
 from sklearn.utils.validation import assert_all_finite, check_consistent_length
 
 from ism_dask.gamma.row_values import readable
-from ism_dask.linalg.arrays import namespace, on_host
 from ism_dask.rows.blocks import MEMORY_NUMBERS, fits_memory
-from ism_dask.rows.devices import Device
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.source import is_row_source, is_sparse
 
@@ -70,11 +68,6 @@ def check_lazy(X: Any) -> None:
 
 def check_no_missing(X: Any) -> None:
     """Raise a ValueError with advice if rows X (n, d) have NaN, the mark of a missing number."""
-    if Device.of_array(X) is not None:
-        xp = namespace(X)
-        if bool(xp.isfinite(xp.sum(X))):
-            return
-        X = on_host(X)
     if X.dtype.kind != "f" or np.isfinite(X.sum()):  # a sum needs no (n, d) array of marks
         return
     if is_sparse(X):

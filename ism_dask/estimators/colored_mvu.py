@@ -35,7 +35,7 @@ from ism_dask.estimators.unfolding_input import (
     sizes,
 )
 from ism_dask.records.checkpoint import current_fit
-from ism_dask.rows.devices import on_this_host
+from ism_dask.rows.foreign_arrays import on_this_host
 from ism_dask.status import ComponentsWarning, Status
 from ism_dask.unfolding.nearest_rows import Placement, precision
 from ism_dask.unfolding.neighbour_graph import (

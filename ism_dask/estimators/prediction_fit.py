@@ -120,7 +120,7 @@ class PredictionTask:
         return cls(
             problem,
             prepared,
-            TrainingRows(prepared.shards, problem.weights, seed, problem.device),
+            TrainingRows(prepared.shards, problem.weights, seed),
             problem.targets,
             problem.n_components(prepared),
             report,
@@ -353,7 +353,6 @@ def _solution(fit: PredictionFit) -> Solution:
         residual=ascent.residual,
         residual_rows=task.rows.n_rows,
         engine="blocks",
-        engine_note=fit.blocks.place,
     )
 
 

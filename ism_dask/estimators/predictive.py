@@ -61,10 +61,6 @@ default "auto"
         others is missed.
     solver : "ascent" or Ascent, default "ascent"
         Limits of the steps, such as `ism_dask.solvers.Ascent(max_iter=200, max_seconds=60)`.
-    device : str, default "auto"
-        Where the steps over all rows are computed. "auto" is where the rows are: on the device of
-        an array of another library under scikit-learn's `array_api_dispatch`, else here. "cpu" is
-        this machine's processor, and a name such as "cuda:0" a device of PyTorch.
     standardize : bool, default True
         Whether to scale the features to mean 0 and standard deviation 1 first.
     rotation : {"varimax"} or None, default None
@@ -163,7 +159,6 @@ default "auto"
     target: str = "auto"
     max_features: int | str | None = None
     solver: str | Solver = "ascent"
-    device: str = "auto"
     standardize: bool = True
     rotation: str | None = None
     avoid_weight: float = 10.0

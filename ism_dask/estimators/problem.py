@@ -30,7 +30,7 @@ from ism_dask.gamma.side_information import SideInformation, SideRegression, con
 from ism_dask.gamma.targets import target_dependence, target_name
 from ism_dask.kernels import Kernel
 from ism_dask.rows.blocks import fits_memory
-from ism_dask.rows.devices import AUTO, CPU, Device, on_this_host
+from ism_dask.rows.foreign_arrays import Device, on_this_host
 from ism_dask.rows.source import is_row_source, is_sparse
 from ism_dask.selection.target import Target, prediction_targets
 
@@ -42,8 +42,7 @@ _DIGESTED_NUMBERS = 1_000_000
 class SupervisedProblem:
     """What a supervised fit is to solve; nothing of the estimator, its parameters, is set.
 
-    Steps over all rows are computed on the `device`, and fitted arrays go to the `library` that
-    the rows came from; None stands for NumPy.
+    Fitted arrays go to the `library` that the rows came from; None stands for NumPy.
     """
 
     parameters: SupervisedParameters
@@ -52,24 +51,7 @@ class SupervisedProblem:
     weights: Array | None = None
     avoid: SideInformation | None = None
     given: SideInformation | None = None
-    device: Device | None = None
     library: Device | None = None
-
-    def placed(self) -> SupervisedProblem:
-        """Return the problem on its device, for "auto" that of the rows; None is NumPy here.
-
-        Raise a ValueError if a named device is not there.
-        """
-        name, device = self.parameters.device, self.library
-        if not isinstance(name, str):
-            raise ValueError(  # noqa: TRY004 - of a parameter, as all others are
-                f'`device` must be "auto", "cpu" or a name such as "cuda:0"; got {name!r}'
-            )
-        if name != AUTO:
-            device = None if name == CPU else Device.named(name)
-        elif device is not None:
-            device.check_single()
-        return replace(self, device=device)
 
     @property
     def sides(self) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from ism_dask.estimators.problem import SupervisedProblem, column_target, pose
 from ism_dask.kernels import as_kernel
 from ism_dask.linalg.cholesky import reused_matrices
 from ism_dask.records.certificate import Certificate
-from ism_dask.rows.devices import on_this_host
+from ism_dask.rows.foreign_arrays import on_this_host
 from ism_dask.selection.sample import share_explained
 
 # From here on single precision, in which tiles are computed, has no digits for y.
@@ -41,7 +41,7 @@ class SupervisedBase(SupervisedParameters):
         ----------
         X : (n, d) array, frame, sparse array, Dask array or opened data set
             Arrays of other libraries than NumPy, such as tensors of PyTorch on a GPU, are those of
-            scikit-learn's `array_api_dispatch`; see docs/gpu.md. A Dask array of more than 50
+            scikit-learn's `array_api_dispatch`. A Dask array of more than 50
             million numbers is computed anew on each pass, two passes per iteration, so it need not
             fit into memory. If it fits, `persist` it first.
         y : (n,) labels, (n, t) labels, also as a sparse indicator, or (n,) or (n, t) numbers
@@ -66,7 +66,7 @@ class SupervisedBase(SupervisedParameters):
         parameters, posed = deepcopy(parameters), copy(self)
         posed.__dict__.update(parameters)
         problem = pose(posed, X, y, sample_weight, avoid=avoid, given=given)
-        ordered = problem.in_order().placed()
+        ordered = problem.in_order()
         classes = ordered.dependence.classes  # a ValueError if nothing is left to explain
         validate_data(self, row_source(X), skip_check_array=True)
         with (

@@ -33,7 +33,7 @@ from ism_dask.gamma.thin_factors import (
     thin_factor,
 )
 from ism_dask.kernels.widths import mean_of_gaussians
-from ism_dask.rows.devices import on_this_host
+from ism_dask.rows.foreign_arrays import on_this_host
 
 # Multiplications that permutations may take by default, some seconds, and how many there are then.
 _AFFORDED, _PERMUTATIONS = 2e10, 999

@@ -17,7 +17,6 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask._validation import squarable_float
 from ism_dask.kernels.pairing import Pairing
-from ism_dask.linalg.arrays import namespace, output_argument
 
 
 class Kernel(ABC):
@@ -242,11 +241,11 @@ class Proportional(PointwiseKernel):
 
     def value(self, beta: Array, out: Array | None = None) -> Array:
         """Return beta times the amplitude."""
-        return namespace(beta).multiply(beta, self.amplitude, **output_argument(out))
+        return np.multiply(beta, self.amplitude, out=out)
 
     def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return ones."""
-        filled = namespace(beta).empty_like(beta) if out is None else out
+        filled = np.empty_like(beta) if out is None else out
         filled[...] = 1.0
         return filled
 

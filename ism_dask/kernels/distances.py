@@ -14,7 +14,6 @@ from ism_dask._validation import check_positive_int, squarable_float
 from ism_dask.kernels.base import Kernel, PointwiseKernel, Proportional, conic_sum
 from ism_dask.kernels.pairing import DISTANCE
 from ism_dask.kernels.widths import median_distance, neighbor_distances
-from ism_dask.linalg.arrays import namespace, output_argument
 
 # The names of the rules that compute a width from the data.
 WIDTH_RULES = ("root", "median")
@@ -82,9 +81,7 @@ class _Exponential(PointwiseKernel):
 
     def value(self, beta: Array, out: Array | None = None) -> Array:
         """Return `exp(-rate * beta)`."""
-        return _clipped_exponential(
-            namespace(beta).multiply(beta, -self._rate, **output_argument(out))
-        )
+        return _clipped_exponential(np.multiply(beta, -self._rate, out=out))
 
     def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return f itself."""
@@ -177,15 +174,15 @@ class Laplacian(SharedWidth):
     def value(self, beta: Array, out: Array | None = None) -> Array:
         """Return `exp(-sqrt(2 (beta + c^2)) / sigma)`."""
         root = _root_of(beta, self.offset, out)
-        exponent = namespace(root).multiply(root, -sqrt(2.0) / self._width, **output_argument(root))
+        exponent = np.multiply(root, -sqrt(2.0) / self._width, out=root)
         return _clipped_exponential(exponent)
 
     def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return `f / sqrt(beta + c^2)`."""
-        xp, root = namespace(beta), _root_of(beta, self.offset, None)
-        exponent = xp.multiply(root, -sqrt(2.0) / self._width, **output_argument(out))
-        value = xp.exp(exponent, **output_argument(out))
-        return xp.divide(value, root, **output_argument(value))
+        root = _root_of(beta, self.offset, None)
+        exponent = np.multiply(root, -sqrt(2.0) / self._width, out=out)
+        value = np.exp(exponent, out=out)
+        return np.divide(value, root, out=value)
 
 
 @dataclass(frozen=True)
@@ -226,12 +223,12 @@ class Multiquadric(PointwiseKernel):
     def value(self, beta: Array, out: Array | None = None) -> Array:
         """Return `-sqrt(beta + c^2)`."""
         root = _root_of(beta, self.offset, out)
-        return namespace(root).negative(root, **output_argument(root))
+        return np.negative(root, out=root)
 
     def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return `1 / sqrt(beta + c^2)`."""
         root = _root_of(beta, self.offset, out)
-        return namespace(root).reciprocal(root, **output_argument(root))
+        return np.reciprocal(root, out=root)
 
     @property
     def similarity(self) -> Laplacian:
@@ -309,22 +306,20 @@ class Affinity:
 def _root_of(beta: Array, offset: float, out: Array | None) -> Array:
     """Return `sqrt(beta + offset^2)`."""
     # Rounding can make beta negative, by more than c^2 if c is small.
-    xp = namespace(beta)
-    root = xp.clip(beta, 0.0, None, **output_argument(out))
+    root = np.clip(beta, 0.0, None, out=out)
     root += offset**2
-    return xp.sqrt(root, **output_argument(root))
+    return np.sqrt(root, out=root)
 
 
 def _clipped_exponential(exponent: Array) -> Array:
     """Return exp, clipped to at most 1: rounding can make an exponent far above 0.
 
-    Memory of NumPy is overwritten. The result is at least 1e-26 (1e-260 in double precision), which
+    The exponent is overwritten. The result is at least 1e-26 (1e-260 in double precision), which
     is negligible beside 1: subnormal numbers would make every product with them a hundred times
     slower.
     """
-    xp, memory = namespace(exponent), output_argument(exponent)
-    least = -600.0 if exponent.dtype == xp.float64 else -60.0
-    return xp.exp(xp.clip(exponent, least, 0.0, **memory), **memory)
+    least = -600.0 if exponent.dtype == np.float64 else -60.0
+    return np.exp(np.clip(exponent, least, 0.0, out=exponent), out=exponent)
 
 
 def _scaled_median_distance(sample: Array, share: float) -> float:

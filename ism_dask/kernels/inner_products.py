@@ -14,7 +14,6 @@ from ism_dask._types import Array
 from ism_dask._validation import check_positive_int, squarable_float
 from ism_dask.kernels.base import PointwiseKernel, Proportional
 from ism_dask.kernels.pairing import INNER
-from ism_dask.linalg.arrays import namespace, output_argument
 
 
 @dataclass(frozen=True)
@@ -67,9 +66,9 @@ class Polynomial(PointwiseKernel):
         return self._power_of(beta, self.degree - 1, out)
 
     def _power_of(self, beta: Array, exponent: int, out: Array | None) -> Array:
-        base = namespace(beta).add(beta, self.offset, **output_argument(out))
+        base = np.add(beta, self.offset, out=out)
         # Repeated products are some thirty times faster than NumPy's general power.
-        factor = namespace(base).asarray(base, copy=True) if exponent > 1 else base
+        factor = base.copy() if exponent > 1 else base
         if exponent == 0:
             base[...] = 1.0
         for _ in range(exponent - 1):

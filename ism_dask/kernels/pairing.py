@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.linalg.arrays import namespace, output_argument, squared_lengths, transposed
 
 # A squared distance computed from squared lengths has an error of some roundings of the lengths.
 # It does no harm up to this many roundings of the smallest beta that the kernel can resolve.
@@ -42,7 +41,7 @@ class Pairing(ABC):
 
         `resolution` is the beta at which the kernel begins to differ from its value at 0.
         """
-        return namespace(left).matmul(left, transposed(right), **output_argument(out))
+        return np.matmul(left, right.T, out=out)
 
     def between(
         self, Z: Array, others: Array, out: Array | None = None, resolution: float = np.inf
@@ -63,7 +62,7 @@ class Inner(Pairing):
 
     def own(self, Z: Array) -> Array:
         """Return the squared lengths of the rows."""
-        return squared_lengths(Z)
+        return np.einsum("ij,ij->i", Z, Z)
 
 
 class Distance(Pairing):
@@ -77,10 +76,10 @@ class Distance(Pairing):
 
         Cancellation can make beta slightly negative; kernels treat such a beta as zero.
         """
-        xp, lengths = namespace(Z), INNER.own(Z)[..., None]
-        ones = xp.ones_like(lengths)
+        lengths = INNER.own(Z)[..., None]
+        ones = np.ones_like(lengths)
         left, right = [-2.0 * Z, lengths, ones], [Z, ones, lengths]
-        return xp.concat(left, axis=-1), xp.concat(right, axis=-1)
+        return np.concat(left, axis=-1), np.concat(right, axis=-1)
 
     def beta(
         self, left: Array, right: Array, out: Array | None = None, resolution: float = np.inf

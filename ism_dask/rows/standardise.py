@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.linalg.arrays import copied_in_type, in_library_of, in_type, namespace, on_host
 from ism_dask.rows.source import is_sparse
 
 # Rows that are projected at a time.
@@ -49,17 +48,16 @@ class Standardisation:
 
     def apply(self, raw: Any, dtype: np.dtype[Any]) -> Any:
         """Return the (b, varying) or (b, r) rows in `dtype`, where the raw are."""
-        xp = namespace(raw)
         if not self.varying.all():
             # Not raw[:, varying]: that is stored column by column, and its rows are slow to select.
-            raw = xp.take(raw, in_library_of(np.flatnonzero(self.varying), raw), axis=1)
+            raw = np.take(raw, np.flatnonzero(self.varying), axis=1)
         precision = dtype if self._fits_single else np.dtype(np.float64)
-        rows = copied_in_type(raw, precision)
-        rows -= in_library_of(self._mean.astype(precision), rows)
-        rows /= in_library_of(self._scale.astype(precision), rows)
+        rows = raw.astype(precision, order="C")
+        rows -= self._mean.astype(precision)
+        rows /= self._scale.astype(precision)
         if self.basis is not None:
-            rows = rows @ in_library_of(self.basis.astype(precision), rows)
-        return in_type(rows, dtype)
+            rows = rows @ self.basis.astype(precision)
+        return rows.astype(dtype, copy=False)
 
     @cached_property
     def _mean(self) -> Array:
@@ -88,17 +86,12 @@ def project(X: Any, mean: Array, scale: Array, components: Array) -> Array:
 
     It is computed in double precision; rows in single precision give results in single precision.
     """
-    mean, scale, components = map(on_host, (mean, scale, components))
+    weights, dtype = (components / scale).T, np.float32 if X.dtype == np.float32 else np.float64
     if is_sparse(X):
-        weights = (components / scale).T
-        dtype = np.float32 if X.dtype == np.float32 else np.float64
         return np.asarray(X @ weights - mean @ weights).astype(dtype)
-    xp, n = namespace(X), X.shape[0]
-    dtype = X.dtype if X.dtype == xp.float32 else xp.float64
-    Z = xp.empty((n, len(components)), dtype=dtype, device=X.device)
-    mean, weights = (in_library_of(each, X) for each in (mean, (components / scale).T))
-    for start in range(0, n, _ROWS_AT_ONCE):
-        rows = slice(start, min(start + _ROWS_AT_ONCE, n))
+    Z = np.empty((X.shape[0], len(components)), dtype=dtype)
+    for start in range(0, len(X), _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
         # The mean is subtracted first: subtracted from the product, it would cancel the digits.
-        Z[rows, ...] = xp.astype((X[rows, ...] - mean) @ weights, dtype, copy=False)
+        Z[rows] = (X[rows] - mean) @ weights
     return Z

@@ -13,10 +13,8 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import Block, RidgeRegression
-from ism_dask.engines.blocks import BlocksInMemory, dealt_rows
-from ism_dask.engines.device_blocks import BlocksOnDevice, DeviceRows
+from ism_dask.engines.blocks import BlocksInMemory
 from ism_dask.rows.blocks import deal, rows_of_a_block
-from ism_dask.rows.devices import Device
 from ism_dask.selection.choices import Choice
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample, Setting, climbed_grid
@@ -40,7 +38,7 @@ def grown(
     for stage in [*stages[1:], rows.counting]:
         joined = rows.some(target.keys, np.setdiff1d(stage, seen), 4 * RULES.first_rows)
         unseen = rows.block(target, joined)
-        setting = setting_by_unseen(sample, unseen, W, setting, rows.device)
+        setting = setting_by_unseen(sample, unseen, W, setting)
         if len(stage) < len(rows.counting):
             blocks = rows.dealt(target, stage, rows_of_a_block(len(rows.counting)))
             evaluate = partial(blocks.explained, for_steps(rows, sample.at(setting)))
@@ -55,17 +53,11 @@ def for_steps(rows: TrainingRows, regression: RidgeRegression) -> RidgeRegressio
     return regression.in_single if rows.are_many else regression
 
 
-def setting_by_unseen(
-    sample: Sample, unseen: Block, W: Array, setting: Setting, device: Device | None = None
-) -> Setting:
+def setting_by_unseen(sample: Sample, unseen: Block, W: Array, setting: Setting) -> Setting:
     """Return the width and ridge with which unseen rows predict each other best from X W."""
     few = min(unseen.n_rows, RULES.joining_rows)
     rows = unseen.part(deal(unseen.Y[:, 0], max(1, unseen.n_rows // few), sample.seed)[0])
-    judges = (
-        BlocksInMemory.dealt(rows, rows.Y[:, 0], 0)
-        if device is None
-        else BlocksOnDevice(DeviceRows.from_block(device, rows), dealt_rows(rows.Y[:, 0], 0))
-    )
+    judges = BlocksInMemory.dealt(rows, rows.Y[:, 0], 0)
     widths = RULES.joining_widths if sample.width_is_free else (1.0,)
     grid = [[setting.times(width, ridge) for ridge in RULES.joining_ridges] for width in widths]
 

@@ -1,4 +1,4 @@
-"""The rows of a prediction: in memory, in shards or on a device, taken in samples and blocks."""
+"""The rows of a prediction: in memory or in shards, taken in samples, stages and blocks."""
 
 from __future__ import annotations
 
@@ -13,19 +13,14 @@ from ism_dask.engines.blocks import (
     BlocksInMemory,
     BlocksOfShards,
     RegressionBlocks,
-    dealt_ranges,
-    dealt_rows,
 )
-from ism_dask.engines.device_blocks import BlocksOnDevice, DeviceMatrix, DeviceRows
 from ism_dask.rows.blocks import (
     MANY_ROWS,
     MEMORY_NUMBERS,
     deal,
     fits_memory,
     is_balanced,
-    rows_of_a_block,
 )
-from ism_dask.rows.devices import Device
 from ism_dask.rows.shards import Shards
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.target import Target
@@ -42,14 +37,11 @@ class TrainingRows:
     weights : (n,) array or None
     seed : int
         Deals rows into blocks and samples.
-    device : Device or None
-        Where regressions on many rows are computed, if not by NumPy.
     """
 
     shards: Shards
     weights: Array | None
     seed: int
-    device: Device | None = None
 
     @property
     def n_rows(self) -> int:
@@ -90,38 +82,24 @@ class TrainingRows:
 
     def block(self, target: Target, rows: Array) -> Block:
         """Return some of the rows (k,), in ascending order, as one block."""
-        if self._on_device is not None:
-            X = self._on_device.here(rows)
-        elif not self._fit_memory:
+        if not self._fit_memory:
             X = self._precise.rows(rows)
         else:  # all rows need no copy
             X = self._in_memory if len(rows) == self.n_rows else self._in_memory[rows]
         return Block(X, target.Y[rows], None if self.weights is None else self.weights[rows])
 
-    def dealt(self, target: Target, rows: Array, block_rows: int | None = None) -> RegressionBlocks:
-        """Return some of the rows (k,), in ascending order, in blocks here or on the device."""
-        keys, matrix = target.keys[rows], self._on_device
-        if matrix is None:
-            return BlocksInMemory.dealt(self.block(target, rows), keys, self.seed, block_rows)
-        parts = dealt_rows(keys, self.seed, block_rows)
-        if self._fit_memory or is_balanced(target.keys):
-            all_rows = DeviceRows(matrix, target.Y, self.weights)
-            return BlocksOnDevice(all_rows, [rows[part] for part in parts])
-        # Of large rows that are sorted by y, the fit uses no others.
-        return BlocksOnDevice(DeviceRows.from_block(matrix.device, self.block(target, rows)), parts)
+    def dealt(self, target: Target, rows: Array, block_rows: int | None = None) -> BlocksInMemory:
+        """Return some of the rows (k,), in ascending order, in blocks."""
+        keys = target.keys[rows]
+        return BlocksInMemory.dealt(self.block(target, rows), keys, self.seed, block_rows)
 
     def all_blocks(self, target: Target) -> RegressionBlocks:
         """Return all rows in blocks."""
-        shards, matrix = self._precise, self._on_device
-        if not self.are_in_ranges(target):
-            # If sorted by y, shards have one class each: a random part of the rows serves better.
-            most = MEMORY_NUMBERS // shards.n_columns
-            return self.dealt(target, self.some(target.keys, self.counting, most))
-        if matrix is None:
-            return BlocksOfShards.dealt_within(shards, target.Y, self.weights, self.seed)
-        size = rows_of_a_block(self.n_rows)
-        parts = dealt_ranges(target.Y[:, 0], self.weights, self.seed, size)
-        return BlocksOnDevice(DeviceRows(matrix, target.Y, self.weights), [*parts])
+        if self.are_in_ranges(target):
+            return BlocksOfShards.dealt_within(self._precise, target.Y, self.weights, self.seed)
+        # If sorted by y, shards have one class each: a random part of the rows serves better.
+        most = MEMORY_NUMBERS // self.shards.n_columns
+        return self.dealt(target, self.some(target.keys, self.counting, most))
 
     def are_in_ranges(self, target: Target) -> bool:
         """Return whether blocks are dealt within ranges of rows, since these are not in memory."""
@@ -139,11 +117,6 @@ class TrainingRows:
     @cached_property
     def _in_memory(self) -> Array:
         return self._precise.rows(np.arange(self.n_rows))
-
-    @cached_property
-    def _on_device(self) -> DeviceMatrix | None:
-        device = self.device
-        return None if device is None else DeviceMatrix.from_shards(device, self._precise)
 
 
 def sizes_of_stages(first: int, n_rows: int) -> list[int]:

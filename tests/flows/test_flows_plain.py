@@ -4,7 +4,6 @@ import pickle
 import warnings
 from dataclasses import replace
 
-import array_api_strict as strict
 import numpy as np
 import pytest
 from sklearn.datasets import load_wine
@@ -33,7 +32,6 @@ from flows.settings.runs import CrossvalSettings, FitSettings
 from flows.settings.unsupervised import ClusterSettings, UnfoldSettings
 from ism_dask import PredictiveIKDR, SupervisedIKDR, intervals
 from ism_dask.kernels import Gaussian
-from ism_dask.rows.devices import Device
 from ism_dask.rows.source import RowSource
 from storage import load_model, open_run
 from storage.row_subset import RowSubset
@@ -252,13 +250,6 @@ def test_relative_gaussian_keeps_its_rows_out_of_the_summary():
     given = {"kernel": "relative_gaussian", "neighbor": 5, "criterion": "dependence"}
     result = run_fit(FitSettings(dataset="wine", **given))
     assert result.fitted_kernel == {"name": "relative_gaussian", "neighbor": 5}
-
-
-def test_a_run_says_on_which_device_it_was_computed(monkeypatch):
-    device = Device(strict, strict.Device("device1"))
-    monkeypatch.setattr(Device, "named", classmethod(lambda *_: device))
-    settings = FitSettings(dataset="wine", n_components=2, device="cuda:0")
-    assert run_fit(settings).engine_note == f"on {device.title}"
 
 
 def test_tolerances_reach_the_fit():

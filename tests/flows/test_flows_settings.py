@@ -10,7 +10,7 @@ from flows.errors import SettingsError
 from flows.runs.clustering import PARADIGMS
 from flows.settings.fields import command_words, deciding
 from flows.settings.runs import CrossvalSettings, FitSettings, SavedRunSettings
-from flows.settings.unsupervised import LABEL_SETTINGS, ClusterSettings
+from flows.settings.unsupervised import LABEL_SETTINGS
 from ism_dask.engines import ENGINES
 from ism_dask.kernels import KERNELS, DistanceKernel, Gaussian, Multiquadric, Polynomial
 from storage import open_run
@@ -45,16 +45,6 @@ def test_what_belongs_to_dependence_is_refused_for_prediction(changes, message):
     with pytest.raises(SettingsError, match=message):
         FitSettings(dataset="wine", **changes)
     assert FitSettings(dataset="wine", criterion="dependence", **changes).criterion == "dependence"
-
-
-def test_devices_compute_predictions():
-    assert FitSettings(dataset="wine", device="cuda:0").device == "cuda:0"
-    for kind in (FitSettings, ClusterSettings):
-        dependence = {"criterion": "dependence"} if kind is FitSettings else {}
-        with pytest.raises(
-            SettingsError, match="`device` is 'cuda:0', but dependence and clusters"
-        ):
-            kind(dataset="wine", device="cuda:0", **dependence)
 
 
 def test_a_cross_validation_by_both_criteria_takes_what_both_have():

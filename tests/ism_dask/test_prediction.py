@@ -535,3 +535,9 @@ def test_the_residual_that_counts_as_stationary_has_a_bound(noise, size):
 def test_no_matrix_outlives_the_fit():
     PredictiveIKDR(1).fit(*curved(300, 3))
     assert not cholesky._UNUSED
+
+
+def test_a_kernel_matrix_that_is_not_positive_definite_is_an_error():
+    block = Block(np.zeros((5, 2)), np.ones((5, 1)))
+    with pytest.raises(ValueError, match="is not positive definite"):
+        RidgeRegression(Gaussian(1.0), -1.0).explained(block, np.eye(2))

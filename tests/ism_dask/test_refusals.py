@@ -141,7 +141,6 @@ NUMBERS = [
     *((make(3, random_state=-1), {}, SEEDS + "-1") for make in ESTIMATORS),
     *((PredictiveIKDR(random_state=k), {}, SEEDS) for k in (2**32, 1.5, "a", True, RNG)),
 ]
-ELSEWHERE = PredictiveIKDR(device="cuda:97")
 NOT_DEFINITE = r"is not positive definite.*are for SupervisedIKDR"
 LOCAL = "relative_gaussian"
 INDEFINITE = ("distance", "multiquadric", "squared", LOCAL)
@@ -162,8 +161,6 @@ CHOICES = [
     (hsic_model(engine=Exact), {}, "`engine` must be one of auto, closed_form, .*; got <class"),
     (hsic_model(engine=ENGINES["closed_form"]()), {}, "='closed_form' cannot serve .*: .*slope"),
     (hsic_model(engine="landmarks", kernel=LOCAL), {}, "='landmarks' .* positive semi-definite"),
-    (ELSEWHERE, {}, r"`device`='cuda:97' (needs PyTorch|is not there)"),
-    (PredictiveIKDR(device=0), {}, 'must be "auto", "cpu" or a name such as "cuda:0"; got 0'),
     (UnsupervisedIKDR(3, kernel="cubic"), {}, "`kernel` must be"),
     (UnsupervisedIKDR(3, engine="fast"), {}, "`engine` must be one of"),
 ]
