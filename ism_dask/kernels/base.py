@@ -66,7 +66,7 @@ class Kernel(ABC):
             if weight != 1.0:
                 value *= weight
             if total is not None:
-                value = namespace(total).add(total, value, **output_argument(total))
+                value = np.add(total, value, out=total)
             total = value
         return cast("Array", total)
 
