@@ -255,7 +255,7 @@ def stripe_bytes(rows: int, model: TileModel, d: int, k: int, itemsize: int) -> 
     """
     blocks = 3 * _BLOCK**2 + _GROUP * rows
     shards = 4 * rows * d  # head, tail, the tail before it, and P
-    sides = 2 * rows * (3 * (k + 2) + model.gamma.breadth)  # Z, its operands, Gamma
+    sides = 2 * rows * (3 * (k + 2) + len(model.gamma.signs))  # Z, its operands, Gamma
     partial = 8 * (3 * d * d + 2 * model.n_rows * (1 + k))  # cast, scaled, and added
     partial += 3 * 8 * _BLOCK**2  # a block of a Gamma that is computed on the fly
     return itemsize * (blocks + shards + sides + _GROUP * d + d * d) + partial

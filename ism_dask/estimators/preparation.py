@@ -183,7 +183,7 @@ class Prepared:
         shards = shards.with_rows(_COUNTS, given.counts)
         cross, squares, sums = shards.fold(_side_sums)
         squares -= sums**2 / given.counts.sum()
-        coefficients = given.fit(cross, squares).coefficients
+        coefficients, *_ = given.fit(cross, squares)
         return replace(self, shards=shards.mapped(_residual, self.n_varying, coefficients))
 
     def column_share(self, q: int) -> float:

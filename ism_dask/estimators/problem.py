@@ -21,8 +21,9 @@ from ism_dask.estimators.row_order import row_order
 from ism_dask.gamma.base import Dependence, avoiding
 from ism_dask.gamma.labels import is_indicator
 from ism_dask.gamma.row_values import (
-    check_labels,
+    check_complete,
     check_weights,
+    distinct_labels,
     target_as_array,
     weighted_by_class,
 )
@@ -266,5 +267,7 @@ def column_target(y: Any) -> Array:
         labels = column_or_1d(labels, warn=True)
     if labels.dtype.kind in "fOmM":
         for column in labels.reshape(len(labels), -1).T:
-            check_labels(column)
+            check_complete("`y`", column)
+            if column.dtype.kind != "f":  # numbers of float64 can be compared
+                distinct_labels(column)
     return labels

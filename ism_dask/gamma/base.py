@@ -36,11 +36,6 @@ class Gamma:
     signs: Array
 
     @property
-    def breadth(self) -> int:
-        """The most numbers that a row contributes to a tile: one for each column of U."""
-        return len(self.signs)
-
-    @property
     def is_psd(self) -> bool:
         """Whether Gamma is positive semi-definite, so that J is a measure of dependence."""
         return bool((self.signs >= 0).all())
@@ -51,7 +46,7 @@ class Gamma:
         The shards have the fact `GAMMA_FACTS`. By the Cauchy-Schwarz inequality, it is n times the
         weighted sum of squares of U.
         """
-        squares = shards.fact_as_rows(GAMMA_FACTS, self.breadth).fold(_column_squares)
+        squares = shards.fact_as_rows(GAMMA_FACTS, len(self.signs)).fold(_column_squares)
         return shards.n_rows * float(np.abs(self.signs) @ squares)
 
     def as_rows(self, facts: Array, dtype: np.dtype[Any]) -> Array:

@@ -26,7 +26,6 @@ from ism_dask.gamma.thin_factors import (
     TEST_KERNELS,
     WHOLE,
     factor_of_target,
-    kernel_correlation,
     median_of,
     squared_distances,
     squared_sum,
@@ -156,8 +155,13 @@ def dependence_test(
     points = None if given is None else _given_points(given, n, kernel, n_permutations)
     if kernel == "auto":
         kernel = "gaussian" if points is None else "distance"
+    X = np.asarray(X, dtype=np.float64)
+    columns = X[:, np.ptp(X, axis=0) > 0]
+    if not columns.size:
+        raise ValueError("all columns of X are constant; nothing can depend on them")
+    columns = standardise_target(columns) if standardize else columns - columns.mean(axis=0)
     with single_threaded_blas():
-        F = thin_factor(_varying_columns(X, standardize=standardize), TEST_KERNELS[kernel], rng)
+        F = thin_factor("X", columns, TEST_KERNELS[kernel], rng)
         U = factor_of_target(y, target, kernel, rng)
         if points is None:
             null, statistic = permutation_moments(F, U), squared_sum(F, U)
@@ -169,7 +173,8 @@ def dependence_test(
         else:
             kernels = [partial(_linear_and_gaussian, width=width) for width in _WIDTHS]
             regressions = [
-                SideRegression(thin_factor(points, each, rng), np.ones(n)) for each in kernels
+                SideRegression(thin_factor("`given`", points, each, rng), np.ones(n))
+                for each in kernels
             ]
             (F, of_x), (U, of_y) = remainder(regressions, F, "X"), remainder(regressions, U, "y")
             G = _products(F, U, points, rng)
@@ -180,12 +185,13 @@ def dependence_test(
         pvalue = null.pvalue(statistic)
         if count:
             pvalue = permutation_pvalue(F, U, statistic, count, rng)
-    # Sums over pairs of rows as means.
-    scale = (n - 1.0) ** 2
+    # Sums over pairs of rows as means. HSIC is at most the geometric mean of that of each factor
+    # with itself.
+    scale, most = (n - 1.0) ** 2, math.sqrt(squared_sum(F, F) * squared_sum(U, U))
     return DependenceTest(
         pvalue=pvalue,
         statistic=statistic / scale,
-        correlation=kernel_correlation(F, U),
+        correlation=math.sqrt(min(squared_sum(F, U) / most, 1.0)),
         expected=null.mean / scale,
         deviation=null.deviation / scale,
         method=method,
@@ -262,16 +268,6 @@ def _given_points(given: Any, n: int, kernel: str, n_permutations: int | None) -
     return SideInformation.from_columns("given", given, n).points()
 
 
-def _varying_columns(X: Array, *, standardize: bool) -> Array:
-    """Return the columns of X that vary, centred, and scaled with `standardize`."""
-    X = np.asarray(X, dtype=np.float64)
-    varying = np.ptp(X, axis=0) > 0
-    if not varying.any():
-        raise ValueError("all columns of X are constant; nothing can depend on them")
-    X = X[:, varying]
-    return standardise_target(X) if standardize else X - X.mean(axis=0)
-
-
 def permutation_pvalue(
     F: Array, U: Array, statistic: float, count: int, rng: np.random.Generator
 ) -> float:
@@ -295,7 +291,7 @@ def _products(F: Array, U: Array, points: Array, rng: np.random.Generator) -> Ar
     1 plus a gaussian kernel, by which covariances count that change sign with s. With up to 1,000
     rows, `G G^T` is the product itself, and with more its mean is.
     """
-    median = median_of(points)
+    median = median_of("`given`", points)
     if len(F) <= WHOLE:
         kernel = 1.0 + mean_of_gaussians(squared_distances(points, points), median, (1.0,))
         values, vectors = np.linalg.eigh((F @ F.T) * (U @ U.T) * kernel)

@@ -28,7 +28,10 @@ def target_as_array(y: Any) -> Array:
 
     Masked values become None, which stands for a missing one.
     """
-    y = without_mask(y)
+    # Arrays of pandas have a `_mask`, too.
+    if isinstance(y, np.ma.MaskedArray) and np.ma.is_masked(y):
+        mask, y = np.ma.getmaskarray(y), np.asarray(y.data, dtype=object)
+        y[mask] = None
     given = np.asarray(y)
     if given.dtype.kind not in "SUT":
         return given
@@ -36,16 +39,6 @@ def target_as_array(y: Any) -> Array:
     if not all(isinstance(value, str | bytes) for value in objects.flat):
         return objects
     return objects.astype(str) if given.dtype.kind == "T" else given
-
-
-def without_mask(values: Any) -> Any:
-    """Return a masked array with None, a missing value, where it is masked; others unchanged."""
-    # Arrays of pandas have a `_mask`, too.
-    if not isinstance(values, np.ma.MaskedArray) or not np.ma.is_masked(values):
-        return values
-    objects = np.asarray(values.data, dtype=object)
-    objects[np.ma.getmaskarray(values)] = None
-    return objects
 
 
 def is_missing(values: Array) -> Array:
@@ -72,13 +65,6 @@ def check_complete(what: str, values: Array) -> None:
             f"{what} has no value in {gaps.size} of {len(values)} rows (NaN, None or pandas' NA), "
             f"the first number {gaps[0]}; drop these rows, or give them a class of their own"
         )
-
-
-def check_labels(y: Array) -> None:
-    """Raise a ValueError if labels y (n,) are missing or cannot be compared with each other."""
-    check_complete("`y`", y)
-    if y.dtype.kind != "f":  # numbers of float64 can be
-        distinct_labels(y)
 
 
 def distinct_labels(y: Array) -> tuple[Array, Array, Array]:
@@ -262,9 +248,8 @@ def _check_frame(X: Any) -> None:
 def _check_distinct(columns: list[tuple[str, Array]]) -> None:
     """Raise a ValueError if whole numbers of a column with a name become equal in float64."""
     for name, column in columns:
-        if not exceeds_float64(column):
-            continue
-        if len(np.unique(column.astype(np.float64))) < len(np.unique(column)):
+        large = exceeds_float64(column)
+        if large and len(np.unique(column.astype(np.float64))) < len(np.unique(column)):
             raise ValueError(
                 f"X has whole numbers up to {column.max()} in column {name}, of which some become "
                 "equal in float64; expected at most 2^53. Subtract the least of them, or leave the "

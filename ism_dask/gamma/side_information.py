@@ -5,11 +5,11 @@ Regressions on s have as residuals what s leaves of y, and of the rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -106,18 +106,6 @@ class SideInformation:
             )
 
 
-class RidgeFit(NamedTuple):
-    """Ridge regressions of k columns: coefficients (m, k), and what their ridges come to.
-
-    The parameters (k,) are effective numbers of coefficients, the scores (k,) those of generalised
-    cross-validation.
-    """
-
-    coefficients: Array
-    parameters: Array
-    scores: Array
-
-
 @dataclass(frozen=True, eq=False)
 class SideRegression:
     """Kernel ridge regression on s. Each column has the ridge of least cross-validation score.
@@ -134,17 +122,13 @@ class SideRegression:
         counts = np.ones(len(side.facts)) if side.weights is None else side.weights
         return cls(centred_by(side.factor * np.sqrt(side.gamma.signs), counts), counts)
 
-    def fit(self, cross: Array, squares: Array) -> RidgeFit:
-        """Return the regressions that predict columns from the factor.
+    def fit(self, cross: Array, squares: Array) -> tuple[Array, Array, Array]:
+        """Return regressions on the factor of k columns: coefficients, parameters and scores.
 
-        The score of each ridge is in closed form.
-
-        Parameters
-        ----------
-        cross : (m, k) array
-            The weighted products of the factor with the columns.
-        squares : (k,) array
-            The weighted sums of squares of the columns, less those of their means.
+        The coefficients are (m, k), the parameters (k,) effective numbers of coefficients, and the
+        scores (k,) those of generalised cross-validation, in closed form. `cross` (m, k) has the
+        weighted products of the factor with the columns, `squares` (k,) the weighted sums of
+        squares of the columns, less those of their means.
         """
         values, vectors = self._eigenpairs
         roots = np.sqrt(values)[:, None]
@@ -157,7 +141,7 @@ class SideRegression:
         best = np.argmin(scores, axis=0)
         chosen = shares[best].T
         coefficients = vectors @ (chosen / roots * along)
-        return RidgeFit(coefficients, chosen.sum(axis=0), scores[best, np.arange(len(best))])
+        return coefficients, chosen.sum(axis=0), scores[best, np.arange(len(best))]
 
     @cached_property
     def _eigenpairs(self) -> tuple[Array, Array]:
@@ -167,37 +151,32 @@ class SideRegression:
         return values[positive], vectors[:, positive]
 
 
-class Remainder(NamedTuple):
-    """What s leaves of columns (n, k), of mean 0, and the mean number of parameters it took."""
+def remainder(
+    regressions: Sequence[SideRegression], columns: Array, name: str
+) -> tuple[Array, float]:
+    """Return what s leaves of columns (n, k), of mean 0, and the mean number of parameters.
 
-    columns: Array
-    parameters: float
-
-
-def remainder(regressions: Sequence[SideRegression], columns: Array, name: str) -> Remainder:
-    """Return what s leaves of columns (n, k): each by the regression of least score.
-
-    The regressions differ in their kernel of s. Raise a ValueError with the name of the columns if
-    nothing is left.
+    Each column has the regression of least score; they differ in their kernel of s. Raise a
+    ValueError with the name of the columns if nothing is left.
     """
     counts = regressions[0].counts
     left = centred_by(columns, counts)
     weighted = counts[:, None] * left
     squares = np.einsum("ij,ij->j", weighted, left)
     fits = [each.fit(each.factor.T @ weighted, squares) for each in regressions]
-    best = np.argmin([fit.scores for fit in fits], axis=0)
+    best = np.argmin([scores for *_, scores in fits], axis=0)
     parameters = np.ones(len(squares))
     for number, (regression, fit) in enumerate(zip(regressions, fits, strict=True)):
-        own = best == number
-        left[:, own] -= regression.factor @ fit.coefficients[:, own]
-        parameters[own] += fit.parameters[own]
+        (coefficients, taken, _), own = fit, best == number
+        left[:, own] -= regression.factor @ coefficients[:, own]
+        parameters[own] += taken[own]
     sizes = counts @ left**2
     if sizes.sum() <= _NOTHING * squares.sum():
         raise ValueError(
             f"`given` explains {name} completely: nothing is left to explain or to test. Leave "
             f"out of `given` what {name} follows from"
         )
-    return Remainder(left, float(np.average(parameters, weights=sizes)))
+    return left, float(np.average(parameters, weights=sizes))
 
 
 def conditional(dependence: Dependence, regression: SideRegression) -> Dependence:
@@ -206,12 +185,12 @@ def conditional(dependence: Dependence, regression: SideRegression) -> Dependenc
     J is then the squared norm of the mean covariance of kernel features of X W and y at fixed s.
     It is 0 if X W and y are independent at each value of s, however both depend on s.
     """
-    facts = remainder([regression], dependence.factor, "y").columns
-    return replace(dependence, gamma=Gamma(dependence.gamma.signs), facts=facts)
+    left, _ = remainder([regression], dependence.factor, "y")
+    return replace(dependence, gamma=Gamma(dependence.gamma.signs), facts=left)
 
 
-def _columns(name: str, s: Any, n_rows: int) -> list[Array]:
-    """Return the columns (n,) of s as numbers or strings; raise a ValueError for bad ones."""
+def _columns(name: str, s: Any, n_rows: int) -> Iterator[Array]:
+    """Yield the columns (n,) of s as numbers or strings; raise a ValueError for bad ones."""
     array = target_as_array(s)
     if array.ndim not in {1, 2}:
         raise ValueError(
@@ -223,28 +202,18 @@ def _columns(name: str, s: Any, n_rows: int) -> list[Array]:
         raise ValueError(
             f"`{name}` has {got}, X has {n_rows} rows; expected one value for each row"
         )
-    if table.shape[1] == 1 and not hasattr(s, "columns"):
-        return [_numbers_or_strings(f"`{name}`", table[:, 0])]
+    named = table.shape[1] > 1 or hasattr(s, "columns")
     keys = getattr(s, "columns", range(table.shape[1]))
-    return [
-        _numbers_or_strings(f"`{name}` has column {key!r}, which", column)
-        for key, column in zip(keys, table.T, strict=True)
-    ]
-
-
-def _numbers_or_strings(title: str, column: Array) -> Array:
-    """Return a column (n,) as numbers or strings; raise a ValueError for gaps and odd types."""
-    check_complete(title, column)
-    values = column
-    if column.dtype.kind == "O":
-        if all(isinstance(value, Real) for value in column):
-            values = column.astype(np.float64)
-        elif all(isinstance(value, str) for value in column):
-            values = column.astype(str)
-    if values.dtype.kind not in "biufUS":
-        raise ValueError(
-            f"{title} has {kinds_of(column)}; expected numbers, or labels that are all strings"
-        )
-    if values.dtype.kind == "f" and not np.isfinite(values).all():
-        raise ValueError(f"{title} has infinite values; expected finite numbers")
-    return values
+    for key, column in zip(keys, table.T, strict=True):
+        title, values = f"`{name}`" + (f" has column {key!r}, which" if named else ""), column
+        check_complete(title, column)
+        for kind, dtype in ((Real, np.float64), (str, str)):
+            if column.dtype.kind == "O" and all(isinstance(value, kind) for value in column):
+                values = column.astype(dtype)
+        if values.dtype.kind not in "biufUS":
+            raise ValueError(
+                f"{title} has {kinds_of(column)}; expected numbers, or labels that are all strings"
+            )
+        if values.dtype.kind == "f" and not np.isfinite(values).all():
+            raise ValueError(f"{title} has infinite values; expected finite numbers")
+        yield values

@@ -45,43 +45,30 @@ def _kernel_dependence(y: Array, weights: Array | None, widths: tuple[float, ...
     """
     points = standardise_target(y, weights)
     counted = points if weights is None else points[repeated_rows(weights)]
-    median = median_distance(_rows_for_median(counted), "the median width of the kernel of `y`")
-    share = np.full(len(points), 1 / len(points)) if weights is None else weights / weights.sum()
-    factor, remainder = _gaussian_factor(points / median, widths, share)
-    factor -= factor.mean(axis=0)
-    gamma = Gamma(np.ones(factor.shape[1]))
-    return Dependence(gamma, factor, remainder=remainder, columns=points.shape[1])
-
-
-def _gaussian_factor(points: Array, widths: tuple[float, ...], share: Array) -> tuple[Array, float]:
-    """Return F (n, m) with `F F^T` near a kernel of points (n, t), and the share of trace left out.
-
-    Each row is weighed by its share (n,) of all rows.
-    The kernel is the mean of gaussian kernels of these widths. A pivoted Cholesky factorisation
-    takes the row of largest error as the next landmark.
-    """
+    some = counted[:: -(-len(counted) // _MEDIAN_ROWS)]
+    if not np.ptp(some, axis=0).any():
+        # These rows are equal, and a rare event is among the others: add rows of its extremes.
+        extremes = counted[counted.argmin(axis=0)], counted[counted.argmax(axis=0)]
+        some = np.concatenate([some, *extremes])
+    scaled = points / median_distance(some, "the median width of the kernel of `y`")
 
     def columns(rows: Array) -> Array:
-        squared = np.empty((len(points), len(rows)))
-        for column, row in zip(squared.T, points[rows], strict=True):
+        squared = np.empty((len(scaled), len(rows)))
+        for column, row in zip(squared.T, scaled[rows], strict=True):
             # Differences of rows lose no digits.
-            column[:] = np.einsum("ij,ij->i", offsets := points - row, offsets)
+            column[:] = np.einsum("ij,ij->i", offsets := scaled - row, offsets)
         return mean_of_gaussians(squared, 1.0, widths)
 
+    # The row of largest error is the next landmark; its share of all rows is its weight.
+    share = np.full(len(points), 1 / len(points)) if weights is None else weights / weights.sum()
     cholesky = PivotedCholesky(columns, np.where(share > 0, 1.0, 0.0))
     most = min(_MOST_COLUMNS, len(points))
     while cholesky.size < most and share @ cholesky.left > _REMAINDER:
         cholesky.add(np.array([cholesky.left.argmax()]), np.zeros(1))
-    return cholesky.factor.copy(), float(share @ cholesky.left)
-
-
-def _rows_for_median(U: Array) -> Array:
-    """Return about 5,000 rows of U (n, t) at most, not all of them equal."""
-    thinned = U[:: -(-len(U) // _MEDIAN_ROWS)]
-    if np.ptp(thinned, axis=0).any():
-        return thinned
-    # All of these rows are equal, and a rare event is among the others: add rows of its extremes.
-    return np.concatenate([thinned, U[U.argmin(axis=0)], U[U.argmax(axis=0)]])
+    factor, left_out = cholesky.factor.copy(), float(share @ cholesky.left)
+    factor -= factor.mean(axis=0)
+    gamma = Gamma(np.ones(factor.shape[1]))
+    return Dependence(gamma, factor, remainder=left_out, columns=points.shape[1])
 
 
 # The readings of numbers by a kernel.

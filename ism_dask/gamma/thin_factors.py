@@ -31,16 +31,18 @@ TEST_KERNELS: Mapping[str, Callable[[Array, float], Array]] = {
 
 
 def thin_factor(
-    points: Array, kernel: Callable[[Array, float], Array], rng: np.random.Generator
+    name: str, points: Array, kernel: Callable[[Array, float], Array], rng: np.random.Generator
 ) -> Array:
     """Return F (n, m) whose columns have mean 0, with `F F^T` near the kernel of points (n, t).
 
     The kernel is a function like those of `TEST_KERNELS`; it is centred, and the columns are
     orthogonal. `rng` draws landmarks among more than 1,000 rows. Then `F F^T` is the kernel of the
     space that the landmarks span, which no permutation of the rows of another factor changes.
+    The name is that of the points in errors.
     """
-    n, median = len(points), median_of(points)
+    n, median = len(points), median_of(name, points)
     landmarks = points if n <= WHOLE else points[rng.choice(n, _LANDMARKS, replace=False)]
+    _check_differ(name, landmarks, n)
     among = kernel(squared_distances(landmarks, landmarks), median)
     to_landmarks = kernel(squared_distances(points, landmarks), median)
     # Centred at the landmarks, as the kernel of distances is positive definite only then.
@@ -56,11 +58,21 @@ def thin_factor(
     return np.asarray(factor @ vectors[:, values > _NEGLIGIBLE * values.sum()])
 
 
-def median_of(points: Array) -> float:
+def median_of(name: str, points: Array) -> float:
     """Return the median distance of points (n, t), of about 2,000 of them if there are more."""
-    return median_distance(
-        points[:: -(-len(points) // _MEDIAN_ROWS)], "the median distance of rows"
-    )
+    some = points[:: -(-len(points) // _MEDIAN_ROWS)]
+    _check_differ(name, some, len(points))
+    return median_distance(some, f"the median distance of rows of {name}")
+
+
+def _check_differ(name: str, sample: Array, n: int) -> None:
+    """Raise a ValueError if a sample of n rows, which are not all equal, has equal rows alone."""
+    if len(sample) < n and not np.ptp(sample, axis=0).any():
+        raise ValueError(
+            f"{name} is the same in all {len(sample)} rows of a sample, for only few of the {n} "
+            f"rows differ; expected a sample with different rows. Give at most {WHOLE} rows, which "
+            f"are not sampled: all that differ and some of the others, chosen by {name} alone"
+        )
 
 
 def factor_of_target(y: Array, target: str, kernel: str, rng: np.random.Generator) -> Array:
@@ -71,7 +83,7 @@ def factor_of_target(y: Array, target: str, kernel: str, rng: np.random.Generato
     """
     dependence = target_dependence(y, target)
     if kernel == "distance" and dependence.classes is None:
-        return thin_factor(standardise_target(y), TEST_KERNELS[kernel], rng)
+        return thin_factor("`y`", standardise_target(y), TEST_KERNELS[kernel], rng)
     factor = dependence.gamma.factor(dependence.facts) * np.sqrt(dependence.gamma.signs)
     return np.asarray(factor - factor.mean(axis=0), dtype=np.float64)
 
@@ -79,15 +91,6 @@ def factor_of_target(y: Array, target: str, kernel: str, rng: np.random.Generato
 def squared_sum(F: Array, U: Array) -> float:
     """Return the sum of squares of `F^T U`, HSIC up to a constant, of factors (n, m), (n, r)."""
     return float(((F.T @ U) ** 2).sum())
-
-
-def kernel_correlation(F: Array, U: Array) -> float:
-    """Return HSIC of two factors as a share of the most that it could be, from 0 to 1, its root.
-
-    The most is the geometric mean of HSIC of each factor with itself.
-    """
-    most = np.sqrt(squared_sum(F, F) * squared_sum(U, U))
-    return float(np.sqrt(min(squared_sum(F, U) / most, 1.0)))
 
 
 def alignment(K: Array, L: Array) -> float:

@@ -177,6 +177,21 @@ def test_a_p_value_is_no_smaller_than_its_method_can_state():
     assert dependence_test(x[:, None], x, given=np.arange(600) % 3).pvalue == 1e-5
 
 
+@pytest.mark.parametrize("rare", [[1], [0, 1]])
+def test_sampled_rows_that_are_all_equal_are_named_with_advice(rare):
+    """Neither the rows for the median nor the landmarks need to have a rare event."""
+    x, noise = np.zeros(5000), np.random.default_rng(0).normal(size=5000)
+    x[rare] = 1.0
+    message = r"{} is the same in all \d+ rows of a sample, .* of the 5000 .*at most 1000 rows"
+    with pytest.raises(ValueError, match=message.format("X")):
+        dependence_test(x[:, None], noise, random_state=0)
+    with pytest.raises(ValueError, match=message.format("`y`")):
+        dependence_test(noise[:, None], x, kernel="distance", target="linear", random_state=0)
+    with pytest.raises(ValueError, match=message.format("`given`")):
+        dependence_test(noise[:, None], noise**2, given=0.5 * x + 0 * noise, random_state=0)
+    assert 0 < dependence_test(x[:1000, None], noise[:1000], random_state=0).pvalue <= 1
+
+
 @pytest.mark.parametrize("y", [np.arange(60) % 30, np.repeat([0, 1, 2], [31, 28, 1])])
 def test_whole_numbers_and_rare_classes_are_tested_through_a_fit(y):
     """Numbers have no class in each third of the rows, and nor has a class of one row."""
