@@ -19,7 +19,7 @@ from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import leading_eigenpairs
-from ism_dask.rows.source import RowSource
+from ism_dask.rows.raw import RowSource
 from storage import Dataset, DatasetInfo, datasets_folder, is_complete, open_dataset, write_dataset
 
 Array = NDArray[Any]

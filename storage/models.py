@@ -12,8 +12,8 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ism_dask.rows.distribution import ColumnMoments, Distribution
-from ism_dask.rows.standardise import project
+from ism_dask.rows.raw import ColumnMoments, project
+from storage.distribution import Distribution
 from storage.errors import UnfitRows, misfit
 from storage.manifest import checked_bytes, read_manifest
 from storage.paths import resolve_under, safe_name

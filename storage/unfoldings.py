@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from ism_dask.rows.distribution import ColumnMoments
+from ism_dask.rows.raw import ColumnMoments
 from storage.dataset import folder_name, open_dataset
 from storage.errors import DatasetNotFound, StorageError, UnfitRows, misfit
 from storage.models import SavedTransformer, check_shapes

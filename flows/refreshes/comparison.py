@@ -15,9 +15,9 @@ from flows.runs.data import Array, LabelledDataset
 from flows.runs.fitting import batches_with_sample, sample_rows
 from flows.settings.run_file import RefreshTable
 from flows.text import new_feature
-from ism_dask.rows.distribution import Distribution
 from ism_dask.status import Status
 from storage import Model
+from storage.distribution import Distribution
 from storage.tables.schema import TableSchema
 
 # The number of weights and of columns that are listed.

@@ -28,7 +28,7 @@ from flows.settings.runs import (
     SavedRunSettings,
     SearchSettings,
 )
-from ism_dask.rows.standardise import tile_dtype
+from ism_dask.rows.raw import tile_dtype
 from ism_dask.selection.rules import RULES
 from storage import Dataset, ZarrRows, open_dataset
 from storage.row_subset import RowSubset

@@ -39,11 +39,12 @@ from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.observe import FitWatcher, watching_fits
 from ism_dask.records.fit_report import FitReport
-from ism_dask.rows.distribution import ColumnMoments, Distribution
+from ism_dask.rows.raw import ColumnMoments
 from ism_dask.selection.sample import Setting
 from ism_dask.solvers import SOLVERS
 from ism_dask.status import Status
 from storage import Dataset, Model, Sample, ZarrRows, run_folder, save_model
+from storage.distribution import Distribution
 from storage.runs import RESULT
 
 M = TypeVar("M", bound=IKDR)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.rows.distribution import ColumnMoments
+from ism_dask.rows.raw import ColumnMoments
 from storage.dataset import ZarrRows
 from storage.models import SavedTransformer
 from storage.tables.encoding import EncodedRows, Problems

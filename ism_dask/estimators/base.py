@@ -37,7 +37,7 @@ from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import ANGLE, RESIDUAL
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.foreign_arrays import Device, is_foreign, on_host, on_this_host
-from ism_dask.rows.standardise import project
+from ism_dask.rows.raw import project
 from ism_dask.selection.sample import Setting
 from ism_dask.solvers import Solver, as_solver
 from ism_dask.status import ComponentsWarning, Status, WeightsWarning

@@ -46,8 +46,8 @@ from ism_dask.observe import FitPlan, fit_watcher
 from ism_dask.records.checkpoint import current_fit
 from ism_dask.records.iteration import Round
 from ism_dask.records.stopping_rule import StoppingOfRounds
+from ism_dask.rows.raw import project
 from ism_dask.rows.shards import Shards
-from ism_dask.rows.standardise import project
 from ism_dask.solvers import Solver
 from ism_dask.solvers.driver import TimeLimit
 from ism_dask.solvers.options import solver_name

@@ -25,9 +25,8 @@ from ism_dask.rows.column_statistics import (
     standardisation_of,
     without_dependent_indicators,
 )
+from ism_dask.rows.raw import SparseRows, Standardisation, is_sparse
 from ism_dask.rows.shards import Shards, cut
-from ism_dask.rows.source import SparseRows, is_sparse
-from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.tasks import LoadedShard, RowFact
 from ism_dask.selection.support import FeatureSpace, are_many
 
@@ -221,12 +220,12 @@ def prepare_rows(
         sizes = np.abs(np.diag(R))
         # Centred rows always span a direction that is nothing but rounding.
         basis = Q[:, sizes > _ROUNDINGS * max(rows.shape) * np.finfo(np.float64).eps * sizes[0]]
-        return replace(prepared, shards=cut(rows @ basis).cast(shards.dtype), basis=basis)
+        return replace(prepared, shards=replace(cut(rows @ basis), dtype=shards.dtype), basis=basis)
     centred = standardize or _is_centred(kernel)
     spanned = without_dependent_indicators(raw, affine) if centred else affine
     shards = raw.standardised(spanned)
     if not is_lazy(X):  # to standardise rows in memory once is cheaper than in every tile
-        shards = cut(spanned.apply(X, raw.dtype), raw.largest).backed_by(shards)
+        shards = replace(cut(spanned.apply(X, raw.dtype), raw.largest), source=shards)
     return replace(prepared, shards=shards, basis=spanned.basis)
 
 

@@ -32,7 +32,7 @@ from ism_dask.gamma.targets import target_dependence, target_name
 from ism_dask.kernels import Kernel
 from ism_dask.rows.blocks import fits_memory
 from ism_dask.rows.foreign_arrays import Device, on_this_host
-from ism_dask.rows.source import is_row_source, is_sparse
+from ism_dask.rows.raw import is_row_source, is_sparse
 from ism_dask.selection.target import Target, prediction_targets
 
 # The numbers of X, at most, from which its digest is computed.

@@ -20,8 +20,8 @@ from ism_dask.gamma.thin_factors import factor_of_target
 from ism_dask.rows.column_statistics import standardisation_of
 from ism_dask.rows.execution import check_memory_here, is_dask
 from ism_dask.rows.foreign_arrays import on_this_host
+from ism_dask.rows.raw import as_dense, is_sparse
 from ism_dask.rows.shards import cut
-from ism_dask.rows.source import as_dense, is_sparse
 from ism_dask.unfolding.neighbour_graph import MOST_EIGENVECTORS
 from ism_dask.unfolding.program import FactorKernel, IdentityKernel, SideKernel
 

@@ -8,9 +8,8 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.rows.blocks import MANY_ROWS
-from ism_dask.rows.distribution import ColumnMoments
+from ism_dask.rows.raw import ColumnMoments, Standardisation
 from ism_dask.rows.shards import Shards
-from ism_dask.rows.standardise import Standardisation
 from ism_dask.rows.tasks import LoadedShard, RowFact
 
 # A variance differs from its largest value by rounding if the difference is at most this many
@@ -54,12 +53,7 @@ def in_least_precision(raw: Shards) -> Shards:
         return raw
     # Most rows that it does not hold show that in the first shard.
     is_exact = not any(each.fold(_rounded_in_single) for each in (raw.first(1), raw))
-    return raw.cast(np.dtype(np.float32)) if is_exact else raw
-
-
-@np.errstate(over="ignore")
-def _rounded_in_single(piece: LoadedShard) -> int:
-    return int(np.count_nonzero(piece.X.astype(np.float32) != piece.X))
+    return replace(raw, dtype=np.dtype(np.float32)) if is_exact else raw
 
 
 def without_dependent_indicators(raw: Shards, affine: Standardisation) -> Standardisation:
@@ -102,6 +96,11 @@ def check_range(affine: Standardisation) -> None:
         )
 
 
+@np.errstate(over="ignore")
+def _rounded_in_single(piece: LoadedShard) -> int:
+    return int(np.count_nonzero(piece.X.astype(np.float32) != piece.X))
+
+
 def _scaled_statistics(raw: Shards, size: Array) -> Standardisation:
     """Return the statistics of columns whose squares would exceed the range of float64."""
     # Scaling by a power of two does not round.
@@ -117,20 +116,11 @@ def _standardisation(columns: ColumnMoments) -> Standardisation:
     # The variance of a constant column is rounding only: its mean times epsilon, squared.
     eps = np.finfo(np.float64).eps
     varies = (columns.high > columns.low) & (variance > (n * mean * eps) ** 2)
-    return Standardisation(
-        mean, np.where(varies, np.sqrt(variance), 1.0), varies, _are_indicators(columns)
-    )
-
-
-def _are_indicators(columns: ColumnMoments) -> Array:
-    """Return which columns (d,) hold nothing but 0 and 1.
-
-    Among the columns from 0 to 1 these alone have the variance `mean (1 - mean)`, the largest.
-    """
-    mean, variance = columns.mean, columns.squares / columns.weight
-    eps = np.finfo(np.float64).eps
-    largest = np.abs(variance - mean * (1 - mean)) <= _ROUNDINGS * columns.n_rows * eps
-    return np.asarray((columns.low == 0) & (columns.high == 1) & largest)
+    # Columns that hold nothing but 0 and 1 have the variance `mean (1 - mean)`. Among the columns
+    # from 0 to 1 it is the largest, which they alone have.
+    has_largest = np.abs(variance - mean * (1 - mean)) <= _ROUNDINGS * n * eps
+    indicators = np.asarray((columns.low == 0) & (columns.high == 1) & has_largest)
+    return Standardisation(mean, np.where(varies, np.sqrt(variance), 1.0), varies, indicators)
 
 
 # For columns that are not finite, `standardisation_of` raises one error.

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import lru_cache, partial
 from typing import Any, TypeVar
@@ -20,16 +19,12 @@ from dask.delayed import Delayed, delayed
 
 from ism_dask._context import bound
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.observe import count_tasks, task_done
 from ism_dask.thread_pool import in_pool, side_by_side, thread_pool
 
 _Name = TypeVar("_Name")
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-# The topic on which workers report a finished task, and the clients that listen to it.
-_TOPIC = "ism-dask-progress"
-_LISTENING: weakref.WeakSet[Any] = weakref.WeakSet()
 # Bytes up to which an argument is sent with every task.
 _SMALL_ARGUMENT = 2 * 2**20
 # Seconds to wait for the first worker of a cluster.
@@ -132,7 +127,7 @@ def results_in_order(
 
 
 def _workers() -> list[dict[str, Any]]:
-    """Return what the scheduler of the active cluster says of its workers."""
+    """Return the numbers of the scheduler of the active cluster on its workers."""
     return list(cluster().scheduler_info(n_workers=-1)["workers"].values())
 
 
@@ -207,20 +202,3 @@ def computed(calls: list[Any]) -> list[Any]:
         return calls
     with single_threaded_blas():
         return list(dask.base.compute(*calls, **_dask_options()))
-
-
-@contextmanager
-def counted_pass(total: int) -> Iterator[str | None]:
-    """Count the tasks of a pass, here or on a cluster; yield the pass's name, None if unwatched."""
-    with count_tasks(total) as number:
-        client = cluster()
-        if number is not None and client is not None and client not in _LISTENING:
-            # Once for each client: the scheduler keeps every topic for good.
-            _LISTENING.add(client)
-            client.subscribe_topic(_TOPIC, lambda event: task_done(event[1]))
-        yield number
-
-
-def report_done(number: str) -> None:
-    """Report from a worker to the driver that a task of the pass called `number` is done."""
-    sys.modules["distributed"].get_worker().log_event(_TOPIC, number)

@@ -21,15 +21,7 @@ def is_foreign(array: Any) -> bool:
 
 @dataclass(frozen=True)
 class Device:
-    """A device of an array library.
-
-    Attributes
-    ----------
-    xp : module
-        The functions of the library.
-    device : object
-        The device as the library calls it.
-    """
+    """A device of an array library: the functions of the library, and its name of the device."""
 
     xp: Any
     device: Any

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import chain, pairwise
+from itertools import count, pairwise
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 from dask.delayed import Delayed, delayed
@@ -19,16 +20,13 @@ from ism_dask.rows.execution import (
     cluster,
     compute_or_persist,
     computed,
-    in_threads,
     is_dask,
     sent_once_per_worker,
     task_budget,
     wait_for_a_worker,
 )
-from ism_dask.rows.source import RowSource, SparseRows, is_row_source
-from ism_dask.rows.standardise import Standardisation, tile_dtype
+from ism_dask.rows.raw import SparseRows, Standardisation, as_dense, is_row_source, tile_dtype
 from ism_dask.rows.tasks import LoadedShard, RowFact, ShardRef, Task, reuse_pages
-from ism_dask.thread_pool import prefetched
 
 # A tile of 2,500 x 2,500 keeps BLAS busy, and its parts stay in the caches of the core.
 ROWS_PER_SHARD = 2560
@@ -43,9 +41,7 @@ _MIN_RUNS = 6
 # Maximum size in bytes of the whole shards that are arguments of one task. It does not depend on
 # the memory of the workers: the order of the sums, and so the last bits, would change with it.
 _TASK_SHARD_BYTES = 256 * 2**20
-# Bytes of the shards as stored that are read at a time for a device.
-_READ_BYTES = 64 * 2**20
-# The rows times a matrix, (b, k).
+# What a function returns for the rows, (b, k).
 _MADE_ROWS = RowFact("made rows")
 
 
@@ -77,14 +73,6 @@ class Shards:
         origin = self if self.source is None else self.source
         double = replace(origin, dtype=np.dtype(np.float64))
         return double._with_facts(part.facts for part in self.parts)
-
-    def cast(self, dtype: np.dtype[Any]) -> Shards:
-        """Return the same rows in another precision from when they are loaded on."""
-        return replace(self, dtype=dtype)
-
-    def backed_by(self, source: Shards) -> Shards:
-        """Return the shards with the shards they were made from, cut alike, for `in_double`."""
-        return replace(self, source=source)
 
     @cached_property
     def n_columns(self) -> int:
@@ -119,9 +107,9 @@ class Shards:
 
     def first(self, n_rows: int) -> Shards:
         """Return the first shards, as many as have this number of rows or more."""
-        count = int(np.searchsorted(self.bounds, n_rows))
+        size = int(np.searchsorted(self.bounds, n_rows))
         source = None if self.source is None else self.source.first(n_rows)
-        return replace(self, parts=self.parts[:count], n_rows=self.bounds[count], source=source)
+        return replace(self, parts=self.parts[:size], n_rows=self.bounds[size], source=source)
 
     def standardised(self, affine: Standardisation) -> Shards:
         """Return the shards with rows standardised by `affine` when they are loaded."""
@@ -134,7 +122,7 @@ class Shards:
 
     def derive(self, fact: RowFact, function: Callable[..., Any], *args: Any) -> Shards:
         """Return the shards with `function(piece, *args)` of each shard attached as a fact."""
-        call = self._caller(Task.on_shard, self._make_task(function, *args))
+        call = self._caller(Task.on_shard, Task(self.dtype, self.affine, function, args))
         return self._attach(fact, [call(part.argument) for part in self.parts])
 
     def persisted(self) -> Shards:
@@ -143,19 +131,8 @@ class Shards:
 
     def fact_as_rows(self, fact: RowFact, width: int) -> Shards:
         """Return shards whose rows are a fact (b, width), so that folds do not read X."""
-        parts = tuple(replace(part, raw=part.facts[fact]) for part in self.parts)
-        return replace(
-            self,
-            parts=parts,
-            n_raw_columns=width,
-            raw_itemsize=self.dtype.itemsize,
-            affine=None,
-            source=None,
-        )
-
-    def times(self, matrix: Array) -> Shards:
-        """Return shards of the rows times `matrix` (d, k), computed now, without facts."""
-        return self.mapped(_rows_times_matrix, matrix.shape[1], matrix)
+        parts = tuple(ShardRef(part.start, part.facts[fact], part.facts) for part in self.parts)
+        return Shards(parts, self.n_rows, width, self.dtype, self.dtype.itemsize)
 
     def mapped(self, function: Callable[..., Any], width: int, *args: Any) -> Shards:
         """Return shards of the rows `function(piece, *args)` (b, width), computed now, no facts."""
@@ -177,7 +154,7 @@ class Shards:
         Several shards may share a task, which loads them one after the other. `finish` is applied
         to the sum on the worker that has it, since its result may be smaller.
         """
-        task = self._make_task(function, *args)
+        task = Task(self.dtype, self.affine, function, args)
         if self._inline:
             with single_threaded_blas():
                 total = task.on_shard(self.parts[0].argument)
@@ -195,13 +172,15 @@ class Shards:
         more if `max_shards_per_task` is small.
         """
         shared = [part.shared_argument for part in self.parts]
-        task = self._make_task(function, *args)
+        task = Task(self.dtype, self.affine, function, args)
         call = self._caller(Task.on_head_and_tail, task)
-        tasks = []
+        tasks, n = [], len(shared)
         for index, head in enumerate(shared):
             # Each head is paired with the next half of the circle of shards: tasks of one size keep
-            # workers equally busy, which the rows of a triangle would not.
-            tail = (shared[index:] + shared[:index])[: _n_partners(index, len(shared))]
+            # workers equally busy, which the rows of a triangle would not. With an even count both
+            # ends of a diameter would take the pair: only the first does.
+            n_partners = n // 2 + (n % 2 or 2 * index < n)
+            tail = (shared[index:] + shared[:index])[:n_partners]
             # The tail is split, since workers would wait for the last of an odd number of heads.
             size = min(-(-len(tail) // calls), self.max_shards_per_task or len(tail))
             tasks += [call(head, tail[i : i + size]) for i in range(0, len(tail), size)]
@@ -218,7 +197,7 @@ class Shards:
     def load_rows(self, indices: Array) -> LoadedShard:
         """Return the rows with ascending `indices` (m,) and their facts, as one loaded shard."""
         picks = np.split(indices, np.searchsorted(indices, self.bounds[1:-1]))
-        take = self._caller(Task.on_rows, self._make_task(_chosen_rows))
+        take = self._caller(Task.on_rows, Task(self.dtype, self.affine, _chosen_rows, ()))
         calls = [
             take(part.argument, pick - part.start)
             for part, pick in zip(self.parts, picks, strict=True)
@@ -234,14 +213,6 @@ class Shards:
             },
         )
 
-    def stored(self) -> Iterator[tuple[slice, Array]]:
-        """Yield the places and the rows of each shard as they are stored; threads read ahead."""
-        count = max(1, _READ_BYTES // self.raw_bytes)
-        groups = [self.parts[i : i + count] for i in range(0, len(self.parts), count)]
-        raws = chain.from_iterable(prefetched([partial(_stored, group) for group in groups]))
-        for (start, stop), raw in zip(pairwise(self.bounds), raws, strict=True):
-            yield slice(start, stop), raw
-
     def _attach(self, fact: RowFact, column: Sequence[Any]) -> Shards:
         pairs = zip(self.parts, column, strict=True)
         return self._with_facts({**part.facts, fact: values} for part, values in pairs)
@@ -249,7 +220,8 @@ class Shards:
     def _with_facts(self, facts: Iterable[Mapping[RowFact, Any]]) -> Shards:
         """Return the shards with these facts in place of their own."""
         pairs = zip(self.parts, facts, strict=True)
-        return replace(self, parts=tuple(replace(part, facts=each) for part, each in pairs))
+        parts = tuple(ShardRef(part.start, part.raw, each) for part, each in pairs)
+        return replace(self, parts=parts)
 
     @property
     def runs(self) -> list[slice]:
@@ -257,17 +229,13 @@ class Shards:
 
         The last tasks have one shard each, so that all workers finish at about the same time.
         """
-        count, size = len(self.parts), self._run_length
-        edges = [*range(0, count - size, size), *range(max(0, count - size), count + 1)]
-        return [slice(*pair) for pair in pairwise(edges)]
-
-    @property
-    def _run_length(self) -> int:
-        count = len(self.parts)
+        n = len(self.parts)
         by_bytes = _RUN_BYTES // max(1, self.loaded_bytes)
-        affordable = min(_RUN_ROWS // self.largest, by_bytes, count // _MIN_RUNS)
-        size = max(1, affordable, -(-count // _RUNS))
-        return min(size, self.max_shards_per_task or size)
+        affordable = min(_RUN_ROWS // self.largest, by_bytes, n // _MIN_RUNS)
+        size = max(1, affordable, -(-n // _RUNS))
+        size = min(size, self.max_shards_per_task or size)
+        edges = [*range(0, n - size, size), *range(max(0, n - size), n + 1)]
+        return [slice(*pair) for pair in pairwise(edges)]
 
     @property
     def _inline(self) -> bool:
@@ -275,14 +243,14 @@ class Shards:
             return False
         return cluster() is None
 
-    def _make_task(self, function: Callable[..., Any], *args: Any) -> Task:
-        return Task(self.dtype, self.affine, function, args)
-
     def _caller(self, method: Callable[..., Any], work: Task) -> Callable[..., Any]:
         """Return a function that calls `method` of `work` at once or makes a Dask task of it."""
         if not self._inline:
             shared, task = sent_once_per_worker(work), delayed(method, pure=False)
-            return lambda *args: task(shared, *args, dask_key_name=work.next_key())
+            # A key names the function, and lower keys run first.
+            prefix = f"{work.function.__name__.strip('_')}-{uuid4().hex}"
+            keys = (f"{prefix}-{number:08d}" for number in count(1))
+            return lambda *args: task(shared, *args, dask_key_name=next(keys))
 
         def call(*args: Any) -> Any:
             with single_threaded_blas():
@@ -304,41 +272,28 @@ def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
     wait_for_a_worker()
     reuse_pages()
     n, d = (int(size) for size in X.shape)
-    dtype = tile_dtype(X.dtype)
     rows = rows_per_shard or _default_rows(X, n, d)
     ranges = [(start, min(start + rows, n)) for start in range(0, n, rows)]
-    if is_row_source(X):
-        raws = [_reader(X, *each) for each in ranges]
+    raws: list[Any]
+    if isinstance(X, SparseRows):  # each task takes its own rows along
+        raws = [partial(as_dense, X.part(*each)) for each in ranges]
+    elif is_row_source(X):
+        raws = [partial(X.read, *each) for each in ranges]
     elif is_dask(X):
         raws = list(X.rechunk({0: rows, 1: -1}).to_delayed()[:, 0])
     else:
         raws = as_tasks([X[start:stop] for start, stop in ranges])
-    parts = tuple(ShardRef(start, raw) for (start, _), raw in zip(ranges, raws, strict=True))
-    shards = Shards(parts, n, d, dtype, np.dtype(X.dtype).itemsize)
-    _check_memory(shards)
-    return shards
-
-
-def _reader(X: RowSource, start: int, stop: int) -> partial[Array]:
-    """Return the call that reads rows `start` to `stop`, which the task makes that loads them."""
-    if isinstance(X, SparseRows):
-        return partial(X.part(start, stop).read, 0, stop - start)
-    return partial(X.read, start, stop)
-
-
-def _check_memory(shards: Shards) -> None:
-    """Raise a MemoryError if a shard does not fit into the memory of a task.
-
-    A task needs the shard as stored, its cast copy, and one more copy to work with.
-    """
-    needed = shards.raw_bytes + 2 * shards.loaded_bytes
-    budget = task_budget()
+    parts = tuple(ShardRef(start, raw, {}) for (start, _), raw in zip(ranges, raws, strict=True))
+    shards = Shards(parts, n, d, tile_dtype(X.dtype), np.dtype(X.dtype).itemsize)
+    # A task needs the shard as stored, its cast copy, and one more copy to work with.
+    needed, budget = shards.raw_bytes + 2 * shards.loaded_bytes, task_budget()
     if needed > budget:
         raise MemoryError(
-            f"a shard of {shards.largest} rows x {shards.n_columns} columns needs "
+            f"a shard of {shards.largest} rows x {d} columns needs "
             f"{needed / 2**20:.0f} MiB, but a task may take {budget / 2**20:.0f} MiB here; give "
             "the workers more memory or fewer threads, or store X in chunks of fewer rows"
         )
+    return shards
 
 
 def _default_rows(X: Any, n: int, d: int) -> int:
@@ -353,26 +308,8 @@ def _default_rows(X: Any, n: int, d: int) -> int:
     if are_large:
         return rows
     # Four or more shards of one size, even in number, make tasks of one size.
-    count = max(4, 2 * -(-n // (2 * rows)))
-    return -(-n // count)
-
-
-def _n_partners(index: int, count: int) -> int:
-    """Return how many of `count` shards on a circle shard `index` takes, from itself on."""
-    # With an even count both ends of a diameter would take the pair: only the first does.
-    return count // 2 + (count % 2 or 2 * index < count)
-
-
-def _stored(parts: Sequence[ShardRef]) -> list[Any]:
-    """Return the rows of shards as they are stored, read by threads or computed by Dask."""
-    raws = [part.raw for part in parts]
-    reads = isinstance(raws[0], partial)
-    return in_threads(raws, ROWS_PER_SHARD) if reads else computed(raws)
+    return -(-n // max(4, 2 * -(-n // (2 * rows))))
 
 
 def _chosen_rows(piece: LoadedShard) -> LoadedShard:
     return piece
-
-
-def _rows_times_matrix(piece: LoadedShard, matrix: Array) -> Array:
-    return np.asarray(piece.X @ matrix.astype(piece.X.dtype))

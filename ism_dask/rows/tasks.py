@@ -6,10 +6,10 @@ import ctypes
 import operator
 import os
 import sys
-import uuid
+import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache, cached_property, partial, reduce
+from dataclasses import dataclass
+from functools import cache, partial, reduce
 from typing import Any, NewType
 
 import numpy as np
@@ -17,13 +17,16 @@ from dask.delayed import Delayed, delayed
 
 from ism_dask._types import Array
 from ism_dask.blas_threads import pin_process
-from ism_dask.observe import task_done
-from ism_dask.rows.execution import computed, counted_pass, named_task, report_done
-from ism_dask.rows.standardise import Standardisation
+from ism_dask.observe import count_tasks, task_done
+from ism_dask.rows.execution import cluster, computed, named_task
+from ism_dask.rows.raw import Standardisation
 
 # Partial sums that one task adds: two would mean many tasks, all of them one very large task.
 FAN = 4
 
+# The topic on which workers report a finished task, and the clients that listen to it.
+_TOPIC = "ism-dask-progress"
+_LISTENING: weakref.WeakSet[Any] = weakref.WeakSet()
 # Names and values of glibc: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 # The values that glibc itself raises these thresholds to, unless the environment fixes them ...
@@ -38,16 +41,10 @@ RowFact = NewType("RowFact", str)
 
 @dataclass(frozen=True)
 class LoadedShard:
-    """A shard as the function of a task gets it.
+    """A shard as the function of a task gets it: rows X (b, d), standardised and cast.
 
-    Attributes
-    ----------
-    start : int
-        The index of its first row.
-    X : (b, d) array
-        Its rows, standardised and cast.
-    facts : dict
-        The (b, ...) arrays that `with_rows` or `derive` attached to the shards, by their names.
+    `start` is the index of its first row. `facts` are the arrays (b, ...) that `with_rows` or
+    `derive` attached to the shards.
     """
 
     start: int
@@ -55,52 +52,35 @@ class LoadedShard:
     facts: Mapping[RowFact, Array]
 
 
-@dataclass(frozen=True)
 class ShardRef:
-    """A shard before it is loaded; each field may still be a Dask task.
+    """A shard before it is loaded; its rows and its facts may still be Dask tasks.
 
-    `raw` is the rows, or a `partial` that reads them from a `RowSource`.
+    `raw` is the rows, or a `partial` that reads them from a `RowSource`. It is not a dataclass,
+    since Dask would search every field of a dataclass for collections, each time.
     """
 
-    start: int
-    raw: Any
-    facts: Mapping[RowFact, Any] = field(default_factory=dict)
+    def __init__(self, start: int, raw: Any, facts: Mapping[RowFact, Any]) -> None:
+        self.start, self.raw, self.facts = start, raw, facts
 
     @property
     def argument(self) -> Any:
         """The shard as an argument of one task."""
-        fields = (self.start, self.raw, self.facts)
-        return fields if self._pending else _ShardPayload(*fields)
+        return (self.start, self.raw, self.facts) if self._pending else self
 
     @property
     def shared_argument(self) -> Any:
         """The shard as an argument of many tasks; Dask searches it for tasks only once."""
-        payload = named_task("assemble_shard", _ShardPayload) if self._pending else _ShardPayload
-        return payload(self.start, self.raw, self.facts)
+        if not self._pending:
+            return self
+        return named_task("assemble_shard", ShardRef)(self.start, self.raw, self.facts)
 
     @property
     def _pending(self) -> bool:
         return any(isinstance(each, Delayed) for each in (self.raw, *self.facts.values()))
 
 
-class _ShardPayload:
-    """A shard whose fields are computed.
-
-    It is not a dataclass, since Dask would search every field of a dataclass for collections, each
-    time.
-    """
-
-    def __init__(self, start: int, raw: Any, facts: Mapping[RowFact, Any]) -> None:
-        self.start, self.raw, self.facts = start, raw, facts
-
-    @classmethod
-    def from_argument(cls, fields: Any) -> _ShardPayload:
-        """Return the payload from an argument of a `ShardRef`, as a task gets it."""
-        return fields if isinstance(fields, cls) else cls(*fields)
-
-
 class Task:
-    """A function of shards, with its other arguments. Not a dataclass, like `_ShardPayload`."""
+    """A function of shards, with its other arguments. Not a dataclass, like `ShardRef`."""
 
     def __init__(
         self,
@@ -113,20 +93,10 @@ class Task:
         self.function, self.args = function, args
         self.driver = os.getpid()
         self.number: str | None = None
-        self._n_calls = 0
-
-    def next_key(self) -> str:
-        """Return the Dask key of the next call: it names the function, and lower keys run first."""
-        self._n_calls += 1
-        return f"{self._key_prefix}-{self._n_calls:08d}"
-
-    @cached_property
-    def _key_prefix(self) -> str:
-        return f"{self.function.__name__.strip('_')}-{uuid.uuid4().hex}"
 
     def on_shard(self, part: Any) -> Any:
         """Apply the function to one shard."""
-        return self.function(self._load(_ShardPayload.from_argument(part)), *self.args)
+        return self.function(self._load(part), *self.args)
 
     def on_shards(self, parts: Sequence[Any]) -> Any:
         """Return the sum of the function over shards, loaded one after the other."""
@@ -138,9 +108,9 @@ class Task:
 
     def on_rows(self, part: Any, indices: Array) -> Any:
         """Apply the function to some rows of a shard; the other rows are not standardised."""
-        return self.function(self._load(_ShardPayload.from_argument(part), indices), *self.args)
+        return self.function(self._load(part, indices), *self.args)
 
-    def on_head_and_tail(self, head: _ShardPayload, tail: Sequence[_ShardPayload]) -> Any:
+    def on_head_and_tail(self, head: ShardRef, tail: Sequence[ShardRef]) -> Any:
         """Apply the function to a shard and an iterator over shards."""
         first = self._load(head)
         pieces = (first if part.start == head.start else self._load(part) for part in tail)
@@ -149,19 +119,32 @@ class Task:
         return result
 
     def summed(self, calls: list[Any], finish: Callable[[Any], Any] | None = None) -> Any:
-        """Return the sum of calls of this task, or `finish` of the sum."""
-        with counted_pass(len(calls)) as self.number:
-            total = add_all(calls)
-            return computed([total if finish is None else delayed(finish, pure=False)(total)])[0]
+        """Return the sum of calls of this task, or `finish` of the sum.
+
+        The results are added in a tree that depends only on their number.
+        """
+        with count_tasks(len(calls)) as self.number:
+            client = None if self.number is None else cluster()
+            if client is not None and client not in _LISTENING:
+                # Once for each client: the scheduler keeps every topic for good.
+                _LISTENING.add(client)
+                client.subscribe_topic(_TOPIC, lambda event: task_done(event[1]))
+            while len(calls) > 1:
+                join = named_task("add_sums", add_sums)
+                groups = [calls[i : i + FAN] for i in range(0, len(calls), FAN)]
+                calls = [join(*group) if len(group) > 1 else group[0] for group in groups]
+            return computed(calls if finish is None else [delayed(finish, pure=False)(calls[0])])[0]
 
     def _report(self) -> None:
-        """Report that a task is done, if anyone watches the pass."""
+        """Report that a task is done, from a worker to the driver, if anyone watches the pass."""
         if self.number is not None and not task_done(self.number) and os.getpid() != self.driver:
-            report_done(self.number)
+            sys.modules["distributed"].get_worker().log_event(_TOPIC, self.number)
 
-    def _load(self, part: _ShardPayload, indices: Array | None = None) -> LoadedShard:
+    def _load(self, part: Any, indices: Array | None = None) -> LoadedShard:
+        """Return a shard, or some of its rows, from what `ShardRef` made an argument."""
         if os.getpid() != self.driver:
             prepare_worker()
+        part = part if isinstance(part, ShardRef) else ShardRef(*part)
         rows = part.raw() if isinstance(part.raw, partial) else part.raw
         facts = {name: _aligned(values) for name, values in part.facts.items()}
         if indices is not None:
@@ -171,15 +154,6 @@ class Task:
             return LoadedShard(part.start, self.affine.apply(rows, self.dtype), facts)
         rows = rows.astype(self.dtype, copy=False)
         return LoadedShard(part.start, _aligned(rows), facts)
-
-
-def add_all(calls: list[Any]) -> Any:
-    """Return the sum of the results of calls, added in a tree that depends only on their number."""
-    while len(calls) > 1:
-        join = named_task("add_sums", add_sums)
-        groups = [calls[i : i + FAN] for i in range(0, len(calls), FAN)]
-        calls = [join(*group) if len(group) > 1 else group[0] for group in groups]
-    return calls[0]
 
 
 def add_sums(first: Any, second: Any, *others: Any) -> Any:

@@ -12,7 +12,7 @@ from sklearn.utils.extmath import row_norms
 
 from ism_dask._types import Array
 from ism_dask.rows.execution import cluster, results_in_order
-from ism_dask.rows.source import as_dense, is_sparse
+from ism_dask.rows.raw import as_dense, is_sparse
 
 # Rows whose neighbours a task on a cluster searches.
 _ROWS_PER_TASK = 2048

@@ -15,7 +15,7 @@ from sklearn.neighbors import NearestNeighbors
 
 from ism_dask._types import Array
 from ism_dask.linalg.eigen import canonical_signs
-from ism_dask.rows.source import is_sparse
+from ism_dask.rows.raw import is_sparse
 from ism_dask.unfolding.nearest_rows import NearestRows, comparable, squared_distances
 
 # A graph of more parts than this says nothing about where they lie, and is refused.

@@ -32,7 +32,7 @@ from flows.settings.runs import CrossvalSettings, FitSettings
 from flows.settings.unsupervised import ClusterSettings, UnfoldSettings
 from ism_dask import PredictiveIKDR, SupervisedIKDR, intervals
 from ism_dask.kernels import Gaussian
-from ism_dask.rows.source import RowSource
+from ism_dask.rows.raw import RowSource
 from storage import load_model, open_run
 from storage.row_subset import RowSubset
 

@@ -15,7 +15,7 @@ from distributed import Client
 
 import storage.tables.sources
 from flows.compute.session import Session
-from ism_dask.rows.distribution import ColumnMoments
+from ism_dask.rows.raw import ColumnMoments
 from storage import Model, ingest_table, save_model
 from storage.tables.side_by_side import map_in_order
 

@@ -121,7 +121,7 @@ COMMANDS = ("ism_dask.plot", "flows.cli.app", "flows.run_flows"), {"matplotlib"}
 @pytest.mark.parametrize(
     ("rooms", "heavy"),
     [
-        (("ism_dask.rows.source", "ism_dask.rows.standardise"), {"dask", "sklearn", "scipy"}),
+        (("ism_dask.rows.raw",), {"dask", "sklearn", "scipy"}),
         (("storage",), {"prefect", "dask", "distributed", "typer", "flows"}),
         pytest.param(*COMMANDS, marks=pytest.mark.long),
     ],

@@ -18,7 +18,7 @@ from ism_dask import (
     SupervisedIKDR,
     UnsupervisedIKDR,
 )
-from ism_dask.rows.distribution import ColumnMoments, Distribution
+from ism_dask.rows.raw import ColumnMoments
 from storage import (
     DamagedStore,
     Model,
@@ -32,6 +32,7 @@ from storage import (
     picture_path,
     save_model,
 )
+from storage.distribution import Distribution
 from storage.records import dumps, loads
 
 

@@ -1,0 +1,186 @@
+"""Rows as they are stored: their sources, the moments of columns, standardising, projecting.
+
+Programs that compute nothing import this module, too: it needs neither Dask nor scikit-learn.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
+
+import numpy as np
+
+from ism_dask._types import Array
+
+# A scipy array or matrix in CSR format.
+Csr: TypeAlias = Any
+
+# Rows that are projected at a time.
+_ROWS_AT_ONCE = 8192
+_SINGLE = np.finfo(np.float32)
+# Types whose values float32 holds exactly.
+_EXACT_IN_SINGLE = (np.float32, np.uint8, np.int8, np.uint16, np.int16)
+# Means beyond this many deviations are subtracted in double precision: in single precision the
+# digits of the rows would cancel.
+_MAX_MEAN = 64.0
+
+
+@runtime_checkable
+class RowSource(Protocol):
+    """Rows that any process can read by itself, such as an opened data set."""
+
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    chunk_rows: int
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return rows `start` to `stop` as a (stop - start, d) array."""
+
+
+def is_row_source(X: Any) -> TypeGuard[RowSource]:
+    """Return whether X is a `RowSource`; an array is not, and none of its attributes is read."""
+    return not isinstance(X, np.ndarray) and isinstance(X, RowSource)
+
+
+def is_sparse(X: Any) -> bool:
+    """Return whether X is a sparse array or matrix of scipy."""
+    # A program that only reads rows need not wait for the import of scipy: without it, no X can be.
+    scipy_sparse = sys.modules.get("scipy.sparse")
+    return scipy_sparse is not None and bool(scipy_sparse.issparse(X))
+
+
+def as_dense(X: Any) -> Array:
+    """Return an array as it is, and a sparse one with its zeros."""
+    return np.asarray(X.toarray() if is_sparse(X) else X)
+
+
+class SparseRows:
+    """A `RowSource` of sparse rows with few columns: it makes those dense that a task reads."""
+
+    def __init__(self, X: Csr, chunk_rows: int) -> None:
+        self._X, self.chunk_rows = X, chunk_rows
+        self.shape: tuple[int, int] = X.shape
+        self.dtype: np.dtype[Any] = X.dtype
+
+    def part(self, start: int, stop: int) -> Csr:
+        """Return rows `start` to `stop`, sparse, without a copy of their numbers."""
+        from scipy.sparse import csr_array  # noqa: PLC0415 - as in `is_sparse`
+
+        pointers = self._X.indptr[start : stop + 1]
+        numbers = slice(pointers[0], pointers[-1])
+        parts = self._X.data[numbers], self._X.indices[numbers], pointers - pointers[0]
+        return csr_array(parts, shape=(stop - start, self.shape[1]), copy=False)
+
+    def read(self, start: int, stop: int) -> Array:
+        """Return rows `start` to `stop` as a (stop - start, d) array."""
+        return as_dense(self.part(start, stop))
+
+
+@dataclass(frozen=True)
+class Standardisation:
+    """The map from raw rows to the standardised rows of the solver: `(x - mean) / scale`.
+
+    Columns that are not `varying` (d,) are left out. `indicators` (d,) are the columns of which all
+    values are 0 or 1, None if that was not determined. With a `basis` (varying, r) of orthonormal
+    directions, the rows become their coordinates in them.
+    """
+
+    mean: Array
+    scale: Array
+    varying: Array
+    indicators: Array | None = None
+    basis: Array | None = None
+
+    @property
+    def n_columns(self) -> int:
+        """Number of columns of the standardised rows."""
+        return int(self.varying.sum()) if self.basis is None else self.basis.shape[1]
+
+    def apply(self, raw: Array, dtype: np.dtype[Any]) -> Array:
+        """Return the (b, varying) or (b, r) rows in `dtype`."""
+        if not self.varying.all():
+            # Not raw[:, varying]: that is stored column by column, and its rows are slow to select.
+            raw = np.take(raw, np.flatnonzero(self.varying), axis=1)
+        mean, scale, limits = self.mean[self.varying], self.scale[self.varying], _SINGLE
+        fits_single = ((scale > limits.tiny) & (scale < limits.max)).all()
+        fits_single &= (np.abs(mean) <= _MAX_MEAN * scale).all()
+        precision = dtype if fits_single else np.dtype(np.float64)
+        rows: Array = raw.astype(precision, order="C")
+        rows -= mean.astype(precision)
+        rows /= scale.astype(precision)
+        if self.basis is not None:
+            rows = rows @ self.basis.astype(precision)
+        return rows.astype(dtype, copy=False)
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnMoments:
+    """Moments (d,) of the columns of rows; the sum of two is that of all their rows.
+
+    `weight` is that of all rows together. `squares` are sums of squared deviations from the mean.
+    `low` and `high` are equal exactly for a constant column.
+    """
+
+    n_rows: int
+    weight: float
+    mean: Array
+    squares: Array
+    low: Array
+    high: Array
+
+    @property
+    def deviation(self) -> Array:
+        """The standard deviation of each column, (d,)."""
+        return np.sqrt(self.squares / self.weight)
+
+    @classmethod
+    def from_rows(cls, X: Array, weights: Array | None = None) -> ColumnMoments:
+        """Return the moments of rows X (b, d) in float64, with weights (b,) if they differ."""
+        X = X.astype(np.float64, copy=False)
+        low, high = X.min(axis=0), X.max(axis=0)
+        weights = np.ones(len(X)) if weights is None else weights
+        total = float(weights.sum())
+        shares = weights / (total or 1.0)
+        mean = shares @ X
+        # The mean of the deviations is the rounding error of the mean.
+        mean += shares @ (X - mean)
+        return cls(len(X), total, mean, weights @ (X - mean) ** 2, low, high)
+
+    def __add__(self, other: ColumnMoments) -> ColumnMoments:
+        """Return the moments of both sets of rows together."""
+        # Deviations from means (Chan, Golub and LeVeque), as sums of squares would lose digits.
+        weight = self.weight + other.weight
+        share = other.weight / weight if weight else 0.0
+        difference = other.mean - self.mean
+        mean = self.mean + difference * share
+        between = difference**2 * (self.weight * other.weight / weight if weight else 0.0)
+        return ColumnMoments(
+            self.n_rows + other.n_rows,
+            weight,
+            mean,
+            self.squares + other.squares + between,
+            np.minimum(self.low, other.low),
+            np.maximum(self.high, other.high),
+        )
+
+
+def tile_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return the precision of tiles: float32 for types that it holds exactly, else float64."""
+    return np.dtype(np.float32 if np.dtype(dtype) in _EXACT_IN_SINGLE else np.float64)
+
+
+def project(X: Any, mean: Array, scale: Array, components: Array) -> Array:
+    """Return `(X - mean) / scale` times `components^T`: (n, q) for X (n, d) and components (q, d).
+
+    It is computed in double precision; rows in single precision give results in single precision.
+    """
+    weights, dtype = (components / scale).T, np.float32 if X.dtype == np.float32 else np.float64
+    if is_sparse(X):
+        return np.asarray(X @ weights - mean @ weights).astype(dtype)
+    Z = np.empty((X.shape[0], len(components)), dtype=dtype)
+    for start in range(0, len(X), _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        # The mean is subtracted first: subtracted from the product, it would cancel the digits.
+        Z[rows] = (X[rows] - mean) @ weights
+    return Z
