@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextvars import ContextVar, copy_context
 from functools import cache, partial
 from typing import TypeVar
@@ -43,32 +43,17 @@ def side_by_side(calls: Sequence[Callable[[], _Result]]) -> Iterator[_Result]:
     if len(calls) == 1:
         yield calls[0]()
         return
-    futures = [_begun(call) for call in calls]
+    futures = [
+        thread_pool().submit(copy_context().run, partial(_made_in_pool, call)) for call in calls
+    ]
     try:
         for future, call in zip(futures, calls, strict=True):
-            yield _result(future, call)
+            # A call that no thread has begun is made here.
+            yield call() if future.cancel() else future.result()
     finally:
         wait([future for future in futures if not future.cancel()])
-
-
-def prefetched(calls: Sequence[Callable[[], _Result]]) -> Iterator[_Result]:
-    """Yield the results of the calls; while one is used, a thread makes the next call."""
-    coming = [_begun(call) for call in calls[:1]]
-    for number, call in enumerate(calls):
-        result = _result(coming[0], call)
-        coming = [_begun(following) for following in calls[number + 1 : number + 2]]
-        yield result
-
-
-def _begun(call: Callable[[], _Result]) -> Future[_Result]:
-    return thread_pool().submit(copy_context().run, partial(_made_in_pool, call))
 
 
 def _made_in_pool(call: Callable[[], _Result]) -> _Result:
     with bound(_IN_POOL, True):
         return call()
-
-
-def _result(future: Future[_Result], call: Callable[[], _Result]) -> _Result:
-    """Return the result of a call, made here if no thread has begun it."""
-    return call() if future.cancel() else future.result()

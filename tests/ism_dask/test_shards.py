@@ -31,7 +31,7 @@ from ism_dask.rows.execution import task_budget
 from ism_dask.rows.raw import ColumnMoments, RowSource
 from ism_dask.rows.shards import cut
 from ism_dask.solvers import ISM
-from ism_dask.thread_pool import prefetched, side_by_side
+from ism_dask.thread_pool import side_by_side
 
 RNG = np.random.default_rng(11)
 X = RNG.normal(size=(50, 4))
@@ -287,8 +287,6 @@ def test_work_within_work_ends_on_one_thread(monkeypatch):
 
     found = list(side_by_side([partial(count, number) for number in range(4)]))
     assert found == [3 + 3 * number + len(X) for number in range(4)]
-    assert list(prefetched([partial(count, number) for number in range(4)])) == found
-    assert list(prefetched([])) == []
 
 
 def _n_rows(piece):
