@@ -312,13 +312,11 @@ class Graph:
             return np.asarray(product - root_weights * means(product))
 
         tol = max(_ROUNDINGS * float(np.finfo(points.dtype).eps), _SMALLEST_TOL)
-        pairs = leading_eigenpairs_by_products(normalised_product, n, min(k, n - 1), tol)
-        least_share = max(_NULL, _NULL_RESIDUALS * pairs.residual)
-        values = _without_rounding(_padded(pairs.values, k), least_share)
-        U = canonical_signs(_inverse(root_weights) * _padded(pairs.vectors, k)) * (values > 0)
+        values, V, off = leading_eigenpairs_by_products(normalised_product, n, min(k, n - 1), tol)
+        values = _without_rounding(_padded(values, k), max(_NULL, _NULL_RESIDUALS * off))
+        U = canonical_signs(_inverse(root_weights) * _padded(V, k)) * (values > 0)
         note = ""
-        if pairs.residual > tol and values.any():
-            off = pairs.residual
+        if off > tol and values.any():
             note = f"the embedding's eigenvectors are off by {off:.1g} of the largest eigenvalue"
         extension = None
         if all_rows is not None:

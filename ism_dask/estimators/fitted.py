@@ -15,7 +15,7 @@ from ism_dask.estimators.preparation import Prepared
 from ism_dask.gamma.base import AvoidingDependence, Dependence
 from ism_dask.gamma.thin_factors import alignment
 from ism_dask.kernels.widths import mean_of_gaussians, median_distance
-from ism_dask.linalg.subspaces import rotate_components
+from ism_dask.linalg.subspaces import varimax
 from ism_dask.records.fit_report import Avoidance, FitReport
 from ism_dask.records.iteration import Solution
 from ism_dask.status import Status
@@ -126,7 +126,11 @@ def rotated(solution: Solution, prepared: Prepared, rotation: str | None) -> Sol
     if rotation is None:
         return solution
     outside = float(solution.eigenvalues[-1]) - solution.eigengap
-    turn, values = rotate_components(prepared.lift(solution.W.T), solution.eigenvalues)
+    turn = varimax(prepared.lift(solution.W.T).T)
+    # The diagonal of `W^T Phi W` after the rotation, with columns ordered so that it falls.
+    values = solution.eigenvalues @ turn**2
+    order = np.argsort(-values, kind="stable")
+    turn, values = turn[:, order], values[order]
     return replace(
         solution,
         W=solution.W @ turn,

@@ -43,18 +43,6 @@ class Spectrum:
     null: Array
 
 
-@dataclass(frozen=True)
-class Pairs:
-    """Leading eigenpairs by block Lanczos: eigenvalues (k,) in decreasing order, vectors (n, k).
-
-    `residual` is the largest residual of a pair, relative to the largest eigenvalue.
-    """
-
-    values: Array
-    vectors: Array
-    residual: float
-
-
 def leading_eigenpairs(
     matrix: Array,
     q: int,
@@ -66,17 +54,9 @@ def leading_eigenpairs(
     """Return the q largest (algebraic) eigenpairs of a symmetric `matrix` (d, d), q < d.
 
     Eigenvectors of the eigenvalue zero are rounding noise, different on every machine. Directions
-    that `space` chooses replace them; by default every coordinate is a feature that varies.
-
-    Parameters
-    ----------
-    matrix : (d, d) array
-    q : int
-    guess : (d, k) array, optional
-        Vectors near the leading eigenvectors, from which Lanczos starts if the matrix is large.
-    noise : float
-        The error of the matrix, as a share of its norm.
-    space : RowSpace, optional
+    that `space` chooses replace them; by default every coordinate is a feature that varies. The
+    guess (d, k) is near the leading eigenvectors: Lanczos starts there if the matrix is large.
+    `noise` is the error of the matrix, as a share of its norm.
     """
     d = len(matrix)
     if not 1 <= q < d:
@@ -108,22 +88,15 @@ def leading_eigenpairs_by_products(
     *,
     guess: Array | None = None,
     most: int = _MOST_BLOCKS,
-) -> Pairs:
-    """Return the k largest eigenpairs of a symmetric operator, given by its products with blocks.
+) -> tuple[Array, Array, float]:
+    """Return the k largest eigenvalues, decreasing, of a symmetric operator, vectors and residual.
+
+    `apply` multiplies the operator by a block (n, b). The residual is the largest of a pair (n,),
+    relative to the largest eigenvalue.
 
     This is block Lanczos without restarts: all blocks stay in memory, because passes over tiles are
-    expensive and tall vectors are not. It ends at a residual of `tol`, or with `most` blocks in
-    the basis, each a pass.
-
-    Parameters
-    ----------
-    apply : callable
-        Multiplies the operator by a block: (n, b) to (n, b).
-    n, k : int
-    tol : float
-    guess : (n, g) array, optional
-        Vectors near the leading eigenvectors. The first block consists of them and random vectors.
-    most : int
+    expensive and tall vectors are not. The first block consists of a guess (n, g) and random
+    vectors. It ends at a residual of `tol`, or with `most` blocks in the basis, each a pass.
     """
     width = min(n, k + _SPARE)
     block = np.random.default_rng(0).normal(size=(n, width))
@@ -140,7 +113,7 @@ def leading_eigenpairs_by_products(
         residual = error / abs(values[0]) if values[0] else 0.0
         room = n - basis.shape[1]
         if residual <= tol or room < 1 or basis.shape[1] >= most * width:
-            return Pairs(values, vectors, residual)
+            return values, vectors, residual
         block = images[:, -width:][:, :room]
         for _ in range(2):  # the second time removes the rounding of the first
             block = block - basis @ (basis.T @ block)
@@ -189,16 +162,6 @@ def largest_eigenvalue_outside(matrix: Array, W: Array) -> float:
     return float(values[0])
 
 
-def whitening_transform(covariance: Array, ridge: float) -> Array:
-    """Return the (d, d) matrix A with `A^T (covariance + ridge) A = I`.
-
-    `ridge` is given as a share of the mean eigenvalue, and added to all eigenvalues.
-    """
-    values, vectors = scipy.linalg.eigh(covariance)
-    roots = np.sqrt(np.maximum(values, 0.0) + ridge * float(values.mean()))
-    return np.asarray(vectors / roots)
-
-
 def inverse_covariance(covariance: Array) -> Callable[[Array], Array]:
     """Return the function that multiplies (d, k) by the inverse of a covariance with a ridge."""
     ridged = covariance.copy()
@@ -219,9 +182,11 @@ def largest_pairs(matrix: Array, k: int, guess: Array | None = None) -> tuple[Ar
     if d > _DENSE_LIMIT and k < d // 20:
         # Lanczos with blocks, because a single vector misses copies of a multiple eigenvalue.
         apply, most = matrix.__matmul__, _MOST_DENSE_BLOCKS
-        pairs = leading_eigenpairs_by_products(apply, d, k, _KRYLOV_TOL, guess=guess, most=most)
-        if pairs.residual <= _KRYLOV_TOL:
-            return pairs.values, pairs.vectors
+        values, vectors, residual = leading_eigenpairs_by_products(
+            apply, d, k, _KRYLOV_TOL, guess=guess, most=most
+        )
+        if residual <= _KRYLOV_TOL:
+            return values, vectors
     values, vectors = scipy.linalg.eigh(matrix, subset_by_index=[d - k, d - 1])
     if len(values) < k:  # LAPACK's partial spectrum may lose copies of a multiple eigenvalue
         values, vectors = (part[..., d - k :] for part in scipy.linalg.eigh(matrix))

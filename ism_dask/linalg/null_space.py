@@ -50,24 +50,15 @@ class RowSpace:
         features = varying if self.basis is None else self.basis @ varying
         chosen = np.zeros((null_space.shape[1], 0))
         for axes in (features, constant):
-            chosen = _with_longest(axes, chosen, count)
+            remainder = axes - (axes @ chosen) @ chosen.T
+            while chosen.shape[1] < count:
+                lengths = np.einsum("ij,ij->i", remainder, remainder)
+                if not lengths.max(initial=0.0) > _NEGLIGIBLE**2:
+                    break
+                direction = _orthogonalised(remainder[_first_longest(lengths)], chosen)
+                chosen = np.column_stack([chosen, direction])
+                remainder -= np.outer(remainder @ direction, direction)
         return np.asarray(null_space @ chosen)
-
-
-def _with_longest(axes: Array, chosen: Array, count: int) -> Array:
-    """Return `chosen` (m, c) extended by the longest rows of `axes` (k, m) to `count` columns.
-
-    There are fewer columns if the rows span fewer dimensions.
-    """
-    remainder = axes - (axes @ chosen) @ chosen.T
-    while chosen.shape[1] < count:
-        lengths = np.einsum("ij,ij->i", remainder, remainder)
-        if not lengths.max(initial=0.0) > _NEGLIGIBLE**2:
-            break
-        direction = _orthogonalised(remainder[_first_longest(lengths)], chosen)
-        chosen = np.column_stack([chosen, direction])
-        remainder -= np.outer(remainder @ direction, direction)
-    return chosen
 
 
 def axes_outside(basis: Array, count: int) -> Array:

@@ -72,15 +72,3 @@ def varimax(loadings: Array) -> Array:
         left, _, right = np.linalg.svd(slope)
         following = left @ right
     return rotation
-
-
-def rotate_components(components: Array, eigenvalues: Array) -> tuple[Array, Array]:
-    """Return the rotation R (q, q) of components (q, d) by varimax, and the diagonal of `R^T L R`.
-
-    L is `W^T Phi W` before the rotation, whose diagonal are the eigenvalues (q,). The columns of R
-    are ordered so that the new diagonal falls.
-    """
-    rotation = varimax(components.T)
-    diagonal = eigenvalues @ rotation**2
-    order = np.argsort(-diagonal, kind="stable")
-    return rotation[:, order], diagonal[order]

@@ -12,7 +12,7 @@ from sklearn.linear_model import RidgeCV
 from sklearn.metrics.pairwise import euclidean_distances
 
 from ism_dask._types import Array
-from ism_dask.linalg.eigen import largest_pairs, nearest_orthonormal, whitening_transform
+from ism_dask.linalg.eigen import largest_pairs, nearest_orthonormal
 from ism_dask.selection.rules import RULES
 
 # The name of the start by linear regression.
@@ -137,7 +137,9 @@ def partial_least_squares(X: Array, Y: Array) -> Array:
 def directional_regression(X: Array, slices: Array, q: int) -> Array:
     """Return the subspace (d, q) in which slices differ in mean or variance (Li and Wang 2007)."""
     m, d = X.shape
-    whitening = whitening_transform(X.T @ X / m, RULES.whitening_ridge)
+    values, vectors = scipy.linalg.eigh(X.T @ X / m)
+    ridge = RULES.whitening_ridge * float(values.mean())
+    whitening = vectors / np.sqrt(np.maximum(values, 0.0) + ridge)
     white = X @ whitening
     moments, means, size = np.zeros((d, d)), np.zeros((d, d)), 0.0
     for label in np.unique(slices):
