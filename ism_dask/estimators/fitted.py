@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -10,14 +10,18 @@ import numpy as np
 from sklearn.metrics.pairwise import euclidean_distances
 
 from ism_dask._types import Array
+from ism_dask.criteria.prediction import Block
 from ism_dask.estimators.dependence_problem import DependenceRows
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.gamma.base import AvoidingDependence, Dependence
+from ism_dask.gamma.independence import dependence_test
 from ism_dask.gamma.thin_factors import alignment
 from ism_dask.kernels.widths import mean_of_gaussians, median_distance
 from ism_dask.linalg.subspaces import varimax
 from ism_dask.records.fit_report import Avoidance, FitReport
 from ism_dask.records.iteration import Solution
+from ism_dask.selection.choices import Trial
+from ism_dask.selection.rules import RULES
 from ism_dask.status import Status
 
 # The most rows of which all pairs are compared for an `Avoidance`.
@@ -137,6 +141,32 @@ def rotated(solution: Solution, prepared: Prepared, rotation: str | None) -> Sol
         product=solution.product @ turn,
         eigenvalues=values,
         eigengap=float(values[-1]) - outside,
+    )
+
+
+def prediction_advice(
+    trials: Sequence[Trial], rows: Block, seed: int, parts: Contributions, objective: float
+) -> str:
+    """Return advice if y or some of the new features seem to explain nothing; else no text."""
+    if trials and trials[0].explained <= RULES.clear * trials[0].error:
+        share = f"{trials[0].explained:.3f} +- {trials[0].error:.3f}"
+        advice = (
+            f"unseen rows are hardly predicted better than by their mean (share of y explained: "
+            f"{share}): y may not depend on X at all"
+        )
+        if rows.weights is not None and np.ptp(rows.weights):  # the test counts all rows alike
+            return advice
+        test = dependence_test(rows.X, rows.Y, target="linear", n_permutations=0, random_state=seed)
+        return (
+            f"{advice}. A test of independence on {rows.n_rows} rows has the p-value "
+            f"{test.pvalue:.2g} (`ism_dask.dependence_test`)"
+        )
+    useless = np.flatnonzero(objective - parts.lost > RULES.nothing * objective) + 1
+    if not len(useless) or len(parts.lost) == 1:
+        return ""
+    return (
+        f"J is as large without new feature {', '.join(map(str, useless))}: it explains nothing of "
+        "y that the others do not. Take fewer `n_components`"
     )
 
 

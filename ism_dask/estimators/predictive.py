@@ -6,7 +6,8 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from ism_dask.estimators.fitted import Fitted
-from ism_dask.estimators.prediction_fit import FittedMaximum, fit_prediction
+from ism_dask.estimators.fitted_maximum import FittedMaximum
+from ism_dask.estimators.prediction_fit import fit_prediction
 from ism_dask.estimators.preparation import Report
 from ism_dask.estimators.problem import SupervisedProblem
 from ism_dask.estimators.supervised import SupervisedBase

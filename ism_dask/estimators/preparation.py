@@ -28,7 +28,7 @@ from ism_dask.rows.column_statistics import (
 from ism_dask.rows.raw import SparseRows, Standardisation, is_sparse
 from ism_dask.rows.shards import Shards, cut
 from ism_dask.rows.tasks import LoadedShard, RowFact
-from ism_dask.selection.support import FeatureSpace, are_many
+from ism_dask.selection.rules import RULES
 
 # A direction of the row space whose size is below this many roundings of the rows is rounding.
 _ROUNDINGS = 16
@@ -79,7 +79,7 @@ class Prepared:
     @property
     def has_many_features(self) -> bool:
         """Whether a fit to all features would find y in any of many directions."""
-        return are_many(int(self.affine.varying.sum()), self.shards.n_rows)
+        return int(self.affine.varying.sum()) * RULES.many_features_rows > self.shards.n_rows
 
     def check_varying(self, q: int) -> None:
         """Raise a ValueError if the rows vary in fewer than q directions."""
@@ -167,10 +167,9 @@ class Prepared:
         return varying if self.basis is None else varying @ self.basis
 
     @property
-    def feature_space(self) -> FeatureSpace:
-        """How the coordinates of the rows depend on the features."""
-        axes = self.lift_rows(np.eye(self.n_varying)) - self.origin
-        return FeatureSpace(axes, self.affine.varying)
+    def features(self) -> Array:
+        """The matrix (r, d) that turns rows of coordinates into rows of features."""
+        return self.lift(np.eye(self.n_varying))
 
     def beyond(self, given: SideRegression) -> Prepared:
         """Return the rows minus what is given explains of each column, computed now.

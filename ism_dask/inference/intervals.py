@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 from ism_dask._types import Array
 from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.estimators.base import column_names
-from ism_dask.estimators.prediction_fit import FittedMaximum
+from ism_dask.estimators.fitted_maximum import FittedMaximum
 from ism_dask.estimators.predictive import PredictiveIKDR
 from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.linalg.cholesky import reused_matrices

@@ -9,32 +9,65 @@ has changed is taken if it predicts unseen rows as well as any W.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from ism_dask._types import Array
+from ism_dask.criteria.prediction import Block
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.fit_report import DimensionTrial
-from ism_dask.selection.folds import Fold, Trial, folds_of, judged, start_trials
+from ism_dask.rows.blocks import deal
+from ism_dask.rows.execution import in_threads
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample, Setting
 from ism_dask.selection.starts import LINEAR, START_NAMES
-from ism_dask.selection.target import LAW, MEAN
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A way to fit W, judged by rows that W has not seen.
+
+    Attributes
+    ----------
+    start : str
+        The name of the start.
+    width : float or None
+        As a multiple of the kernel's own; None if W is the start itself.
+    ridge : float or None
+    explained, error : float
+        The share of y that is explained in unseen rows, and its standard error.
+    losses : (n,) array
+        The squared error of each unseen row, times its weight, and what is predicted of it that W
+        is not to predict.
+    """
+
+    start: str
+    width: float | None
+    ridge: float | None
+    explained: float
+    error: float
+    losses: Array = field(repr=False)
+
+    @property
+    def setting(self) -> Setting | None:
+        """The width and the ridge; None if W is the start itself."""
+        return None if self.width is None or self.ridge is None else Setting(self.width, self.ridge)
+
+    def is_clearly_better(self, other: Trial) -> bool:
+        """Return whether unseen rows are predicted better, by more than a standard error."""
+        gains = other.losses - self.losses
+        return float(gains.mean()) > RULES.clearly_better * float(gains.std()) / np.sqrt(len(gains))
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """What a selection chose.
+    """What a selection chose: W (d, q), fitted to the sample, and the setting and its evidence.
 
     Attributes
     ----------
-    W : (d, q) array
-        Fitted to the sample.
-    setting : Setting
-    evidence : float
-        The log marginal likelihood of a column of y at the best setting.
     start : str
         The name of the start.
     is_start : bool
@@ -54,10 +87,13 @@ class Choice:
     other_maximum: float = 0.0
 
 
+# By evidence.
+
+
 def choose_by_evidence(sample: Sample) -> Choice:
     """Return the start, the width, the ridge and W of the largest evidence."""
-    ranked = [_start_choice(sample, name) for name in sample.best_starts]
-    climbed = [_improved(sample, each, RULES.few_steps) for each in ranked[: RULES.climbed_starts]]
+    names = list(sample.start_settings)[: RULES.climbed_starts]
+    climbed = [_improved(sample, _start_choice(sample, name), RULES.few_steps) for name in names]
     best = _exchanged(sample, max(climbed, key=lambda each: each.evidence))
     other = max(other_maximum(sample, best, each) for each in climbed)
     return replace(_improved(sample, best, RULES.steps), other_maximum=other)
@@ -68,95 +104,14 @@ def other_maximum(sample: Sample, best: Choice, other: Choice) -> float:
     sine = subspace_sine(best.W, other.W)
     if sine < RULES.other_sine:
         return 0.0
-    losses = [
-        sample.blocks.leave_one_out(sample.at(each.setting), each.W) for each in (best, other)
-    ]
+    losses = [sample.leave_one_out(each.W, each.setting) for each in (best, other)]
     lost = losses[1] - losses[0]
     return 0.0 if lost.mean() > RULES.as_good * lost.std() / np.sqrt(len(lost)) else sine
 
 
-def choose(sample: Sample, choice: Choice | None = None) -> Choice:
-    """Return the choice by evidence, made more cautious as far as unseen rows ask for it."""
-    choice = choose_by_evidence(sample) if choice is None else choice
-    if sample.time_limit.is_over:
-        return choice
-    folds = folds_of(sample)
-    # A start knows nothing of what X W is not to predict.
-    trials = [] if sample.avoids else start_trials(sample, folds)
-    now = judged(sample, folds, choice.start, choice.setting)
-    trials.append(now)
-    if not _folds_find_as_much(sample, folds, choice):
-        return replace(choice, trials=tuple(sorted(trials, key=_explained, reverse=True)))
-    while True:
-        setting = Setting(now.width or 1.0, now.ridge or 1.0)
-        tried = [
-            judged(sample, folds, choice.start, each)
-            for each in _more_cautious(sample, setting)
-            if not sample.time_limit.is_over
-        ]
-        trials += tried
-        best = max(tried, key=_explained, default=now)
-        if not best.is_clearly_better(now):
-            break
-        now = best
-    best = _start_or_fitted(trials, now) if trials[0].is_start else now
-    best = _simplest(trials) if best.is_weak else best
-    trials.sort(key=lambda each: -each.explained)
-    return _with_trials(sample, choice, best, trials)
-
-
-def _folds_find_as_much(sample: Sample, folds: list[Fold], choice: Choice) -> bool:
-    """Return whether the steps raise the evidence of training rows as they raise that of all rows.
-
-    If they do not, though on many rows they gain more than the weights of W cost, the training rows
-    were too few to find what all rows show, and held-out rows say nothing of it.
-    """
-    name = sample.best_starts[0]
-    gain = choice.evidence - sample.evidence(sample.starts[name], sample.start_settings[name])
-    (n, d), q = sample.rows.X.shape, sample.q
-    if gain < d * q * sample.weight_cost or n < RULES.rows_per_weight * d * q:
-        return True
-    gains = [fold.gain(choice.setting, sample.start_settings) for fold in folds]
-    return float(np.mean(gains)) >= RULES.least_gain * gain / sample.rows.n_rows
-
-
-def _start_or_fitted(trials: list[Trial], now: Trial) -> Trial:
-    """Return the best start if it is clearly better than each fitted W, else the fitted one."""
-    best_start = max((each for each in trials if each.is_start), key=_explained)
-    if best_start.is_clearly_better(now):
-        now = max((each for each in trials if not each.is_start), key=_explained)
-    return best_start if best_start.is_clearly_better(now) else now
-
-
-def _simplest(trials: list[Trial]) -> Trial:
-    """Return the simplest trial that none is clearly better than: the linear start if possible."""
-    best = max(trials, key=_explained)
-    near = [each for each in trials if not best.is_clearly_better(each)]
-    linear = [each for each in near if each.is_start and each.start == LINEAR]
-    return (linear or [best])[0]
-
-
-def _with_trials(sample: Sample, choice: Choice, best: Trial, trials: list[Trial]) -> Choice:
-    """Return the choice of the best of the trials, with W fitted to all rows of the sample."""
-    if best.is_start:
-        chosen = _start_choice(sample, best.start)
-        return replace(chosen, is_start=True, trials=tuple(trials))
-    setting = Setting(best.width or 1.0, best.ridge or 1.0)
-    W = choice.W
-    if setting != choice.setting:
-        begins = [choice.W, *(sample.starts[name] for name in START_NAMES)]
-        objectives = [sample.objective(begin, setting) for begin in begins]
-        second = begins[1 + int(np.argmax(objectives[1:]))]
-        ends = [sample.climbed(begin, setting, RULES.steps) for begin in (choice.W, second)]
-        W = max(ends, key=lambda end: end[1])[0]
-    evidence = sample.evidence(W, setting)
-    return replace(choice, W=W, setting=setting, evidence=evidence, trials=tuple(trials))
-
-
 def _start_choice(sample: Sample, name: str) -> Choice:
     """Return a start with the setting of its largest evidence."""
-    W, setting = sample.starts[name], sample.start_settings[name]
-    return Choice(W, setting, sample.evidence(W, setting), name)
+    return Choice(sample.starts[name], *sample.start_settings[name], name)
 
 
 def _exchanged(sample: Sample, choice: Choice) -> Choice:
@@ -174,8 +129,7 @@ def _exchanged(sample: Sample, choice: Choice) -> Choice:
             break
         rest = [np.delete(choice.W, direction, axis=1) for direction in range(q)]
         tried = [np.linalg.qr(np.c_[each, other])[0] for each in rest for other in others]
-        regression = sample.at(choice.setting)
-        W = max(tried, key=lambda each: blocks.evidence(regression, each))
+        W = max(tried, key=partial(blocks.evidence, sample.regression(choice.setting)))
         exchanged = _improved(sample, replace(choice, W=W), RULES.few_steps)
         is_another = subspace_sine(choice.W, exchanged.W) >= RULES.other_sine
         if not is_another or exchanged.evidence <= choice.evidence:
@@ -186,65 +140,204 @@ def _exchanged(sample: Sample, choice: Choice) -> Choice:
 
 def _improved(sample: Sample, choice: Choice, steps: int) -> Choice:
     """Return the choice after some steps of W, with the nearby setting of largest evidence."""
-    W, _ = sample.climbed(choice.W, choice.setting, steps)
-    widths = RULES.near_widths if sample.width_is_free else (1.0,)
-    near = [[choice.setting.times(width, ridge) for ridge in RULES.near_ridges] for width in widths]
-    here = widths.index(1.0), RULES.near_ridges.index(1.0)
-    setting, evidence = sample.most_evident(W, near, here)
-    return Choice(W, setting, evidence, choice.start)
+    W, _ = sample.climbed(choice.W, sample.regression(choice.setting), steps)
+    return Choice(W, *sample.best_setting(W, choice.setting), choice.start)
 
 
-def _more_cautious(sample: Sample, setting: Setting) -> list[Setting]:
-    """Return settings with a larger ridge, at the same and at a larger width."""
-    factors = (1.0, 2.0) if sample.width_is_free else (1.0,)
-    larger = [setting.times(width, 10.0) for width in factors]
-    return [each for each in dict.fromkeys(larger) if each != setting]
+# By unseen rows.
+
+
+@dataclass(frozen=True, eq=False)
+class Fold:
+    """Training rows with the W fitted to them, from some of the starts, and held-out rows."""
+
+    train: Sample
+    test: Block
+    start_names: Sequence[str]
+    fitted: list[Array] = field(default_factory=list)
+
+    def fit(self, setting: Setting) -> Array:
+        """Return W (d, q) of the training rows, from the start or the last W of largest J."""
+        objective = partial(self.train.objective, setting=setting)
+        if not self.fitted:
+            starts = [self.train.starts[name] for name in self.start_names]
+            self.fitted.append(max(starts, key=objective))
+        # The first entry is the best start, the last one the W of the setting before.
+        W = max([self.fitted[0], *self.fitted[1:][-1:]], key=objective)
+        W, _ = self.train.climbed(W, self.train.regression(setting), RULES.fold_steps)
+        self.fitted.append(W)
+        return W
+
+    def losses(self, W: Array, settings: Sequence[Setting]) -> Array:
+        """Return the losses (2, k, m) of the held-out rows in k settings.
+
+        The second ones are those of what X W is not to predict.
+        """
+        blocks, losses = self.train.blocks.blocks, []
+        for regression in map(self.train.regression, settings):
+            # The mean prediction of the blocks is nearly as good as that of all their rows.
+            predicted = sum(regression.predicted(each, W, self.test.X) for each in blocks)
+            errors = regression.sums((self.test.Y - predicted / len(blocks)) ** 2)
+            losses.append(self.test.weighted(errors))
+        return np.stack(losses, axis=1)
+
+
+def folds_of(sample: Sample) -> list[Fold]:
+    """Return the folds of a sample: four of few rows, two of many."""
+    n, names = sample.rows.n_rows, list(sample.start_settings)[: RULES.best_starts]
+    names = list(dict.fromkeys([*names, *RULES.cheap_starts]))
+    count = RULES.folds if n <= RULES.many_fold_rows else RULES.halves
+    return [
+        Fold(sample.part(np.setdiff1d(np.arange(n), hand)), sample.rows.part(hand), names)
+        for hand in deal(sample.keys, count, sample.seed + 1)
+    ]
+
+
+def trial_of(
+    sample: Sample, folds: list[Fold], start: str, setting: Setting | None = None
+) -> Trial:
+    """Return a trial of a setting, in which each fold fits W, or of a start by itself."""
+    is_start = setting is None
+    near = sample.start_settings[start][0] if setting is None else setting
+    factors = RULES.start_judges if is_start else RULES.judges
+    judges = [near.times(*each) for each in factors if sample.width_is_free or each[0] == 1.0]
+
+    def losses_of(fold: Fold) -> Array:
+        return fold.losses(fold.train.starts[start] if is_start else fold.fit(near), judges)
+
+    calls = [partial(losses_of, fold) for fold in folds]
+    by_judge = np.concatenate(in_threads(calls, sample.rows.n_rows), axis=2)
+    losses, avoided = (each[int(np.argmin(each.mean(axis=1)))] for each in by_judge)
+    # The losses (2, m) if each held-out row is predicted by the mean.
+    of_mean = [fold.test.weighted(sample.base.sums(fold.test.Y**2)) for fold in folds]
+    squares, most = np.concatenate(of_mean, axis=1)
+    if avoided.mean() < most.mean():  # a prediction that is worse than the mean tells nothing
+        losses = losses + most - avoided
+    lengths = np.asarray((sample.explained_columns**2).sum(axis=1))
+    gains = (squares - losses) / sample.rows.weighted(lengths).mean()
+    error = float(gains.std()) / float(np.sqrt(len(gains)))
+    width, ridge = (None, None) if setting is None else (setting.width, setting.ridge)
+    return Trial(start, width, ridge, float(gains.mean()), error, losses)
+
+
+def choose(sample: Sample, choice: Choice) -> Choice:
+    """Return the choice by evidence, made more cautious as far as unseen rows ask for it."""
+    if sample.time_limit.is_over:
+        return choice
+    folds, setting = folds_of(sample), choice.setting
+    # A start knows nothing of what X W is not to predict.
+    names = () if sample.avoids else folds[0].start_names
+    now = trial_of(sample, folds, choice.start, setting)
+    trials = [*(trial_of(sample, folds, name) for name in names), now]
+    chosen = choice
+    if _folds_find_as_much(sample, folds, choice):
+        while True:
+            # A larger ridge, at the same and at a larger width.
+            widths = (1.0, 2.0) if sample.width_is_free else (1.0,)
+            larger = dict.fromkeys(setting.times(width, 10.0) for width in widths)
+            larger.pop(setting, None)
+            tried = [
+                trial_of(sample, folds, choice.start, each)
+                for each in larger
+                if not sample.time_limit.is_over
+            ]
+            trials += tried
+            best = max(tried, key=_explained, default=now)
+            if not best.is_clearly_better(now):
+                break
+            now, setting = best, best.setting or setting
+        chosen = _refitted(sample, choice, _best_trial(trials, now))
+    return replace(chosen, trials=tuple(sorted(trials, key=_explained, reverse=True)))
 
 
 def _explained(trial: Trial) -> float:
     return trial.explained
 
 
-def law_is_better(law: Sample, choices: dict[str, Choice]) -> bool:
+def _folds_find_as_much(sample: Sample, folds: list[Fold], choice: Choice) -> bool:
+    """Return whether the steps raise the evidence of training rows as they raise that of all rows.
+
+    If they do not, though on many rows they gain more than the weights of W cost, the training rows
+    were too few to find what all rows show, and held-out rows say nothing of it.
+    """
+    settings = sample.start_settings
+    gain = choice.evidence - next(iter(settings.values()))[1]
+    (n, d), q = sample.rows.X.shape, sample.q
+    if gain < d * q * sample.weight_cost or n < RULES.rows_per_weight * d * q:
+        return True
+    gains = []
+    for train, names, W in ((fold.train, fold.start_names, fold.fitted[-1]) for fold in folds):
+        of_starts = max(train.evidence(train.starts[name], settings[name][0]) for name in names)
+        gains.append((train.evidence(W, choice.setting) - of_starts) / train.rows.n_rows)
+    return float(np.mean(gains)) >= RULES.least_gain * gain / n
+
+
+def _best_trial(trials: list[Trial], now: Trial) -> Trial:
+    """Return the trial to take: `now`, to which larger ridges and widths led, or another.
+
+    A start is taken if it is clearly better than each fitted W.
+    """
+    starts = [each for each in trials if each.setting is None]
+    start = max(starts, key=_explained, default=now)
+    if start.is_clearly_better(now):
+        now = max((each for each in trials if each.setting is not None), key=_explained)
+    best = start if start.is_clearly_better(now) else now
+    if best.explained > RULES.weak * best.error:
+        return best
+    # Where the signal is weak, the linear start is taken, unless a trial is clearly better.
+    best = max(trials, key=_explained)
+    linear = (each for each in starts if each.start == LINEAR and not best.is_clearly_better(each))
+    return next(linear, best)
+
+
+def _refitted(sample: Sample, choice: Choice, best: Trial) -> Choice:
+    """Return the choice of the best trial, with W fitted to all rows of the sample."""
+    W, setting = choice.W, best.setting
+    if setting is None:
+        return replace(_start_choice(sample, best.start), is_start=True)
+    if setting != choice.setting:
+        starts = [sample.starts[name] for name in START_NAMES]
+        start = max(starts, key=partial(sample.objective, setting=setting))
+        climbed = partial(sample.climbed, regression=sample.regression(setting), steps=RULES.steps)
+        W = max(map(climbed, (W, start)), key=lambda end: end[1])[0]
+    return replace(choice, W=W, setting=setting, evidence=sample.evidence(W, setting))
+
+
+# The target and the number of new features.
+
+
+def law_is_better(sample: Sample, of_mean: Choice, of_law: Choice) -> bool:
     """Return whether W of the law predicts the functions of y better than W of the mean does.
 
-    W of the law is fitted to them, so its gain has to exceed what its entries gain from noise.
+    W of the law is fitted to them, so its gain has to exceed what its entries gain from noise. The
+    sample has the law as its target.
     """
-    mean_W = choices[MEAN].W
-    losses = [
-        float(law.blocks.leave_one_out(law.at(setting), W).mean())
-        for W, setting in (
-            (mean_W, law.best_setting(mean_W)),
-            (choices[LAW].W, choices[LAW].setting),
-        )
-    ]
-    d, q = mean_W.shape
-    return losses[0] - losses[1] > 2 * d * q / law.rows.n_rows
+    (d, q), setting = of_mean.W.shape, sample.best_setting(of_mean.W)[0]
+    lost = sample.leave_one_out(of_mean.W, setting).mean()
+    gain = lost - sample.leave_one_out(of_law.W, of_law.setting).mean()
+    return float(gain) > 2 * d * q / sample.rows.n_rows
 
 
 def choose_dimension(
-    trial: Callable[[int], tuple[Sample, Choice]], most: int
+    choices: Iterable[tuple[Sample, Choice]],
 ) -> tuple[int, tuple[DimensionTrial, ...]]:
-    """Return the number of new features, at most `most`, and the trials from 1 up.
+    """Return the number of new features, and the trials from 1 up.
 
-    A feature is taken if the log evidence rises by more than its weights cost. `trial` returns the
-    sample and the choice of the largest evidence for a number of features.
+    A feature is taken if the log evidence rises by more than its weights cost. `choices` are those
+    of the largest evidence for 1, 2 and more features; it stops at the first that is not taken.
     """
     trials: list[DimensionTrial] = []
     before: Choice | None = None
-    for q in range(1, min(most, RULES.most_features) + 1):
-        sample, choice = trial(q)
+    for sample, choice in choices:
         n, d = sample.rows.X.shape
         gain = 0.0 if before is None else choice.evidence - before.evidence
-        losses = sample.blocks.leave_one_out(sample.at(choice.setting), choice.W)
+        losses = sample.leave_one_out(choice.W, choice.setting)
         total = float((sample.rows.Y**2).sum(axis=1).mean())
         # A subspace of dimension q has (d - q) q free weights, this many more than one of q - 1.
         more = max(d - 2 * sample.q + 1, 1)
         explained, cost = 1.0 - float(losses.mean()) / total, more * sample.weight_cost
         trials.append(DimensionTrial(sample.q, explained, gain / n, cost / n))
-        if not trials[-1].is_taken:
-            return q - 1, tuple(trials)
-        if sample.time_limit.is_over:
+        if not trials[-1].is_taken or sample.time_limit.is_over:
             break
         before = choice
-    return trials[-1].q, tuple(trials)
+    return sum(trial.is_taken for trial in trials), tuple(trials)

@@ -26,10 +26,10 @@ class SelectionRules:
     stage_steps: int = 40
     stage_numbers: int = 32_000_000  # the most numbers of a stage that is in memory
 
-    # The grid of widths and ridges at each start, the cell that is tried first, and the limits.
+    # The grid of widths and ridges at each start, those that are tried first, and the limits.
     widths: Factors = (2.0, 1.0, 0.5, 0.25)
     ridges: Factors = (1e-4, 1e-3, 1e-2, 1e-1)
-    first_cell: tuple[int, int] = (2, 1)
+    first_factors: tuple[float, float] = (0.5, 1e-3)
     width_limits: tuple[float, float] = (0.1, 16.0)
     ridge_limits: tuple[float, float] = (1e-5, 1.0)
     scoring_rows: int = 1000  # the rows whose evidence chooses the setting of `score`

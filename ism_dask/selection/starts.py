@@ -24,14 +24,7 @@ _TINY = float(np.finfo(float).tiny)
 class Starts:
     """Starts (d, q) by name, each computed at its first use.
 
-    Attributes
-    ----------
-    X : (m, d) array
-    Y : (m, r) array
-        What X is to explain.
-    keys : (m,) array
-        Rows of similar y have similar keys.
-    q : int
+    Rows X (m, d) are to explain Y (m, r); rows of similar y have similar keys (m,).
     """
 
     X: Array
@@ -43,32 +36,30 @@ class Starts:
     def __getitem__(self, name: str) -> Array:
         """Return the start (d, q) of a name in `START_NAMES`."""
         if name not in self._computed:
-            self._computed[name] = self._completed(_METHODS[name](self))
+            W = np.linalg.qr(_METHODS[name](self)[:, : self.q])[0]
+            if W.shape[1] < self.q:  # the gradients complete it
+                outside = np.eye(len(W)) - W @ W.T
+                moments = outside @ self.moments[1] @ outside
+                W = np.hstack([W, largest_pairs(moments, self.q - W.shape[1])[1]])
+            self._computed[name] = nearest_orthonormal(W)
         return self._computed[name]
-
-    def _completed(self, W: Array) -> Array:
-        """Return the first q columns of W (d, k), orthonormal, completed by the gradients'."""
-        W = np.linalg.qr(W[:, : self.q])[0]
-        if W.shape[1] < self.q:
-            outside = np.eye(len(W)) - W @ W.T
-            rest = largest_pairs(outside @ self._moments[1] @ outside, self.q - W.shape[1])[1]
-            W = np.hstack([W, rest])
-        return nearest_orthonormal(W)
 
     @cached_property
     def functions(self) -> Array:
         """The leading principal columns (m, k) of Y."""
-        return _principal_functions(self.Y)
+        if self.Y.shape[1] <= RULES.gradient_functions:
+            return self.Y
+        return np.asarray(self.Y @ largest_pairs(self.Y.T @ self.Y, RULES.gradient_functions)[1])
 
     @cached_property
-    def _moments(self) -> list[Array]:
+    def moments(self) -> list[Array]:
         """The moments (d, d) of gradients after one round and after three."""
         return gradient_moments(self.X, self.functions, (1, 3))
 
 
 _METHODS: dict[str, Callable[[Starts], Array]] = {
-    "gradient": lambda starts: largest_pairs(starts._moments[0], starts.q)[1],
-    "gradients": lambda starts: largest_pairs(starts._moments[1], starts.q)[1],
+    "gradient": lambda starts: largest_pairs(starts.moments[0], starts.q)[1],
+    "gradients": lambda starts: largest_pairs(starts.moments[1], starts.q)[1],
     LINEAR: lambda starts: linear_directions(starts.X, starts.functions),
     "partial least squares": lambda starts: partial_least_squares(starts.X, starts.functions),
     "directional regression": lambda starts: directional_regression(
@@ -91,17 +82,14 @@ def gradient_moments(X: Array, Y: Array, rounds: tuple[int, ...]) -> list[Array]
     width = RULES.laplace_width * np.sqrt(d)
     metric, results = np.eye(d), []
     for number in range(1, max(rounds) + 1):
-        root = _root(metric)
+        values, vectors = scipy.linalg.eigh(metric)
+        root = vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
         Z = X @ root
         distances = euclidean_distances(Z)
         K = np.exp(distances / -width)
         alpha = scipy.linalg.solve(K + RULES.laplace_ridge * np.eye(n), Y, assume_a="pos")
-        slopes = (
-            np.where(
-                distances > RULES.same_distance, K / np.maximum(distances, RULES.same_distance), 0.0
-            )
-            / width
-        )
+        apart = distances > RULES.same_distance
+        slopes = np.where(apart, K / np.maximum(distances, RULES.same_distance), 0.0) / width
         # The gradients of a function at all rows are `G Z` with a matrix G (n, n).
         square = np.zeros((n, n))
         for column in alpha.T:
@@ -158,19 +146,6 @@ def _squared_departure(rows: Array) -> Array:
         return np.asarray(rows.T @ ((rows @ rows.T / n - 2.0 * np.eye(n)) @ rows) / n + np.eye(d))
     departure = rows.T @ rows / n - np.eye(d)
     return np.asarray(departure @ departure)
-
-
-def _root(matrix: Array) -> Array:
-    """Return the symmetric square root of a positive semi-definite matrix (d, d)."""
-    values, vectors = scipy.linalg.eigh(matrix)
-    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)) @ vectors.T)
-
-
-def _principal_functions(Y: Array) -> Array:
-    """Return the leading principal columns (m, k) of Y (m, r)."""
-    if Y.shape[1] <= RULES.gradient_functions:
-        return Y
-    return np.asarray(Y @ largest_pairs(Y.T @ Y, RULES.gradient_functions)[1])
 
 
 def _slices(keys: Array) -> Array:

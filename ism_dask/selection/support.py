@@ -8,9 +8,8 @@ explain most by themselves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 from scipy import stats
@@ -24,130 +23,62 @@ from ism_dask.selection.rules import RULES
 from ism_dask.solvers.ascent import ascend
 
 
-class Support(NamedTuple):
-    """The chosen features (d,), and a W of them alone as weights (d, q) of all features."""
+def few_features(
+    blocks: BlocksInMemory,
+    regression: RidgeRegression,
+    features: Array,
+    weights: Array,
+    size: int | None,
+) -> tuple[Array, Array]:
+    """Return which features (d,) to take, and a W of them alone as weights (d, q) of all.
 
-    chosen: Array
-    weights: Array
-
-
-@dataclass(frozen=True, eq=False)
-class FeatureSpace:
-    """How the coordinates of the rows depend on the features.
-
-    Attributes
-    ----------
-    features : (r, d) array
-        The matrix that turns rows of coordinates (m, r) into rows of features (m, d).
-    varying : (d,) boolean array
-        The features that are not constant.
+    These are `size` features, or with None all whose weights cannot be noise. The search starts at
+    the weights (d, q) of all features, and leaves at least q features. The blocks have a sample of
+    rows in coordinates (m, r), which the matrix `features` (r, d) turns into rows of features.
     """
+    remaining, q = np.flatnonzero(features.any(axis=0)), weights.shape[1]
+    V, least = weights[remaining], q if size is None else size
+    limit = RULES.chance / len(weights)
+    while len(remaining) > least:
+        matrix = features[:, remaining]
+        some = BlocksInMemory(tuple(replace(each, X=each.X @ matrix) for each in blocks.blocks))
+        begin = np.linalg.qr(V)[0]
+        V = ascend(partial(some.explained, regression), begin, max_iter=RULES.support_steps).W
+        if size is not None or (len(V) - q) * q > RULES.most_weights:
+            n = len(V)
+            fewer = int(RULES.remains * n) if n > RULES.singly else n - 1
+            order = np.argsort(subspace_shares(V.T), kind="stable")
+            dropped = order[: n - max(least, fewer)]
+        else:
+            dropped = _insignificant(some, regression, V, limit)[: len(remaining) - least]
+        if not len(dropped):
+            break
+        remaining, V = np.delete(remaining, dropped), np.delete(V, dropped, axis=0)
+    chosen, few = np.zeros(len(weights), dtype=bool), np.zeros_like(weights)
+    chosen[remaining], few[remaining] = True, np.linalg.qr(V)[0]
+    return chosen, few
 
-    features: Array
-    varying: Array
 
+def _insignificant(
+    blocks: BlocksInMemory, regression: RidgeRegression, W: Array, limit: float
+) -> Array:
+    """Return features (k,) that may go at once: the weaker half of those that noise explains.
 
-@dataclass(frozen=True, eq=False)
-class SupportSearch:
-    """The search for few features on a sample of rows.
-
-    Attributes
-    ----------
-    blocks : BlocksInMemory
-        The sample, in coordinates (m, r).
-    regression : RidgeRegression
-    space : FeatureSpace
-    n_features : int
-        The number of features that the chance of a false one is about.
+    Features that stand for each other, such as copies, may each be noise beside the others.
+    So fewer of them go unless noise explains them all at once as well.
     """
-
-    blocks: BlocksInMemory
-    regression: RidgeRegression
-    space: FeatureSpace
-    n_features: int
-
-    def support(self, weights: Array, size: int | None) -> Support:
-        """Return `size` features, or with None all whose weights cannot be noise.
-
-        The search starts at the weights (d, q) of all features, and leaves at least q features.
-        """
-        remaining, q = np.flatnonzero(self.space.varying), weights.shape[1]
-        V, least = weights[remaining], q if size is None else size
-        while len(remaining) > least:
-            blocks = self._blocks(remaining)
-            V = self._climbed(blocks, V)
-            if size is not None or (len(V) - q) * q > RULES.most_weights:
-                dropped = _smallest(V, least)
-            else:
-                dropped = self._insignificant(blocks, V)[: len(remaining) - least]
-            if not len(dropped):
-                break
-            remaining, V = np.delete(remaining, dropped), np.delete(V, dropped, axis=0)
-        chosen = np.zeros(len(self.space.varying), dtype=bool)
-        chosen[remaining] = True
-        few = np.zeros_like(weights)
-        few[remaining] = np.linalg.qr(V)[0]
-        return Support(chosen, few)
-
-    def _blocks(self, features: Array) -> BlocksInMemory:
-        """Return the blocks with rows of some features (s,)."""
-        matrix = self.space.features[:, features]
-        return BlocksInMemory(
-            tuple(replace(each, X=each.X @ matrix) for each in self.blocks.blocks)
-        )
-
-    def _climbed(self, blocks: BlocksInMemory, weights: Array) -> Array:
-        """Return the W (s, q) of the maximum that is nearest to some weights (s, q)."""
-        evaluate = partial(blocks.explained, self.regression)
-        return ascend(evaluate, np.linalg.qr(weights)[0], max_iter=RULES.support_steps).W
-
-    def _insignificant(self, blocks: BlocksInMemory, W: Array) -> Array:
-        """Return features (k,) that may go at once: the weaker half of those that noise explains.
-
-        Features that stand for each other, such as copies, may each be noise beside the others.
-        So fewer of them go unless noise explains them all at once as well.
-        """
-        tangents, limit = Tangents.at_weights(W), RULES.chance / self.n_features
-        hessian, slopes = blocks.curvature(self.regression, tangents)
-        inner = W.T @ blocks.explained(self.regression, W).product
-        # Without what keeps the columns of W orthonormal: it decides how copies share a weight.
-        hessian -= np.kron(np.eye(tangents.basis.shape[1]), inner + inner.T)
-        covariance = turn_covariance(hessian, slopes)
-        pvalue = partial(wald_pvalue, tangents, covariance)
-        pvalues = np.array([pvalue(np.array([feature])) for feature in range(len(W))])
-        order = np.argsort(-pvalues, kind="stable")
-        count = -(-int(np.count_nonzero(pvalues > limit)) // 2)
-        while count > 1 and pvalue(order[:count]) <= limit:
-            count //= 2
-        return order[:count]
-
-
-def _smallest(W: Array, least: int) -> Array:
-    """Return the features with the smallest shares of W (s, q), so that `least` remain at last."""
-    order = np.argsort(subspace_shares(W.T), kind="stable")
-    fewer = int(RULES.remains * len(order)) if len(order) > RULES.singly else len(order) - 1
-    return order[: len(order) - max(least, fewer)]
-
-
-def are_many(n_features: int, n_rows: int) -> bool:
-    """Return whether a fit to all features would find y in any of many directions."""
-    return n_features * RULES.many_features_rows > n_rows
-
-
-def best_alone(X: Array, Y: Array, space: FeatureSpace, weights: Array | None = None) -> Array:
-    """Return the numbers (s,) of the varying features, those that explain most by themselves first.
-
-    `X` (n, r) are the coordinates of rows with weights (n,), and `Y` (n, m) is what they are to
-    explain.
-    """
-    varying = np.flatnonzero(space.varying)
-    shares = marginal_shares(X @ space.features[:, varying], Y, weights)
-    return varying[np.argsort(-shares, kind="stable")]
-
-
-def number_that_remains(n_rows: int, least: int) -> int:
-    """Return how many of many features remain in a fit to some rows, those that are best alone."""
-    return max(least, n_rows // RULES.rows_per_feature)
+    tangents = Tangents.at_weights(W)
+    hessian, slopes = blocks.curvature(regression, tangents)
+    inner = W.T @ blocks.explained(regression, W).product
+    # Without what keeps the columns of W orthonormal: it decides how copies share a weight.
+    hessian -= np.kron(np.eye(tangents.basis.shape[1]), inner + inner.T)
+    pvalue = partial(wald_pvalue, tangents, turn_covariance(hessian, slopes))
+    pvalues = np.array([pvalue(np.array([feature])) for feature in range(len(W))])
+    order = np.argsort(-pvalues, kind="stable")
+    count = -(-int(np.count_nonzero(pvalues > limit)) // 2)
+    while count > 1 and pvalue(order[:count]) <= limit:
+        count //= 2
+    return order[:count]
 
 
 def marginal_shares(columns: Array, Y: Array, weights: Array | None = None) -> Array:
@@ -158,8 +89,7 @@ def marginal_shares(columns: Array, Y: Array, weights: Array | None = None) -> A
     """
     weights = np.ones(len(columns)) if weights is None else weights
     shares, root = weights / weights.sum(), np.sqrt(weights)
-    ranks = np.column_stack([_ranks(column, shares) for column in columns.T])
-    scores = stats.norm.ppf(ranks)
+    scores = stats.norm.ppf(np.column_stack([_ranks(column, shares) for column in columns.T]))
     powers = np.stack([scores, scores**2, scores**3], axis=2)
     powers = root[:, None, None] * (powers - np.tensordot(shares, powers, axes=1))
     Y = root[:, None] * (Y - shares @ Y)

@@ -21,23 +21,14 @@ MEAN, LAW = "mean", "law"
 class Target:
     """What a regression on X W is to predict.
 
-    Attributes
-    ----------
-    Y : (n, r) array
-        Columns of mean 0; the rows of those to predict have a mean square of 1.
-    keys : (n,) array
-        Classes or numbers; rows of similar y have similar ones.
-    signs : (r,) array or None
-        The weights of the columns in J, negative for what X W is not to predict.
+    Columns of Y (n, r) have mean 0; the rows of those to predict have a mean square of 1. The signs
+    (r,) are the weights of the columns in J, negative for what X W is not to predict. Rows of
+    similar y have similar keys (n,).
     """
 
     Y: Array
     keys: Array
     signs: Array | None = None
-
-    def part(self, rows: Array) -> Target:
-        """Return the target of some rows (k,)."""
-        return Target(self.Y[rows], self.keys[rows], self.signs)
 
 
 def prediction_targets(

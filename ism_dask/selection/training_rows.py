@@ -1,14 +1,19 @@
-"""The rows of a prediction: in memory or in shards, taken in samples, stages and blocks."""
+"""The rows of a prediction: in memory or in shards, taken in samples, stages and blocks.
+
+A fit begins on few rows and grows: it continues on more, with a width and ridge chosen anew. The
+rows that join have not been seen by W, so that the errors of their regressions, each row predicted
+by the others, choose the width and the ridge without favour.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.criteria.prediction import Block
+from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines.blocks import (
     BlocksInMemory,
     BlocksOfShards,
@@ -20,24 +25,19 @@ from ism_dask.rows.blocks import (
     deal,
     fits_memory,
     is_balanced,
+    rows_of_a_block,
 )
 from ism_dask.rows.shards import Shards
+from ism_dask.selection.choices import Choice
 from ism_dask.selection.rules import RULES
+from ism_dask.selection.sample import Sample, Setting
 from ism_dask.selection.target import Target
+from ism_dask.solvers.lbfgs import Curvature
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingRows:
-    """The rows (n, r) of a fit, from which it takes samples, stages of growth and blocks.
-
-    Attributes
-    ----------
-    shards : Shards
-        Standardised rows.
-    weights : (n,) array or None
-    seed : int
-        Deals rows into blocks and samples.
-    """
+    """The standardised rows (n, r) of a fit, dealt by a seed into samples, stages and blocks."""
 
     shards: Shards
     weights: Array | None
@@ -53,10 +53,10 @@ class TrainingRows:
         """The numbers (k,) of the rows that count; those in memory all do."""
         return np.arange(self.n_rows) if self.weights is None else np.flatnonzero(self.weights)
 
-    @property
-    def are_many(self) -> bool:
-        """Whether steps over all rows may be in single precision."""
-        return len(self.counting) >= MANY_ROWS and self.weights is None
+    def for_steps(self, regression: RidgeRegression) -> RidgeRegression:
+        """Return the regression in the precision of the steps: single where rows are many."""
+        many = len(self.counting) >= MANY_ROWS and self.weights is None
+        return regression.in_single if many else regression
 
     def stages(self, keys: Array) -> list[Array]:
         """Return the row numbers of the stages of growth; none if all rows fit into the first.
@@ -126,3 +126,39 @@ def sizes_of_stages(first: int, n_rows: int) -> list[int]:
         sizes.append(first)
         first *= RULES.growth
     return sizes
+
+
+def grown(
+    rows: TrainingRows, target: Target, sample: Sample, choice: Choice, curvature: Curvature
+) -> Choice:
+    """Return the choice with the W and setting for all rows, after stages with fewer of them.
+
+    Each stage begins with the curvature of the one before, and leaves its own.
+    """
+    stages, W, setting = rows.stages(target.keys), choice.W, choice.setting
+    if not stages:
+        return choice
+    seen = stages[0]
+    for stage in [*stages[1:], rows.counting]:
+        joined = rows.some(target.keys, np.setdiff1d(stage, seen), 4 * RULES.first_rows)
+        setting = setting_by_unseen(sample, rows.block(target, joined), W, setting)
+        if len(stage) < len(rows.counting):
+            blocks = rows.dealt(target, stage, rows_of_a_block(len(rows.counting)))
+            regression = rows.for_steps(sample.regression(setting))
+            W, _ = sample.climbed(W, regression, RULES.stage_steps, blocks, curvature)
+        seen = stage
+    return replace(choice, W=W, setting=setting)
+
+
+def setting_by_unseen(sample: Sample, unseen: Block, W: Array, setting: Setting) -> Setting:
+    """Return the width and ridge with which unseen rows predict each other best from X W."""
+    few = min(unseen.n_rows, RULES.joining_rows)
+    rows = unseen.part(deal(unseen.Y[:, 0], max(1, unseen.n_rows // few), sample.seed)[0])
+    judges = BlocksInMemory.dealt(rows, rows.Y[:, 0], 0)
+
+    def values(settings: list[Setting]) -> list[float]:
+        regressions = map(sample.regression, settings)
+        return [-float(judges.leave_one_out(each, W).mean()) for each in regressions]
+
+    widths, ridges = RULES.joining_widths, RULES.joining_ridges
+    return sample.best_of_grid(values, setting, widths, ridges)[0]

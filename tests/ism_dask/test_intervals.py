@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 
 from ism_dask import Intervals, PredictiveIKDR, UnsupervisedIKDR, intervals
 from ism_dask.criteria.curvature import Tangents, curvature
-from ism_dask.criteria.prediction import Block, RidgeRegression, kernel_matrix
+from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
 from ism_dask.kernels import Gaussian, Linear, Polynomial
 from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
@@ -191,7 +191,7 @@ def test_curvature_and_influences_are_differences_of_the_loss(kernel, signs, wei
         # The ridge stays that of all rows if some are left out.
         Z = X[rows] @ tangents.turned(direction)
         noise = counts.sum() * _RIDGE / counts[rows]
-        alpha = np.linalg.solve(kernel_matrix(kernel, Z, Z) + np.diag(noise), Y[rows])
+        alpha = np.linalg.solve(kernel.matrix(Z, Z) + np.diag(noise), Y[rows])
         return float(counts.sum() * _RIDGE * ((Y[rows] * alpha).sum(axis=0) @ each_sign))
 
     everything, h = np.arange(_N), 1e-4

@@ -27,8 +27,14 @@ from ism_dask.linalg.eigen import inverse_covariance
 from ism_dask.linalg.subspaces import subspace_distance, subspace_sine
 from ism_dask.rows.blocks import deal
 from ism_dask.rows.shards import cut
-from ism_dask.selection.choices import Choice, choose, other_maximum
-from ism_dask.selection.folds import folds_of, start_trials
+from ism_dask.selection.choices import (
+    Choice,
+    choose,
+    choose_by_evidence,
+    folds_of,
+    other_maximum,
+    trial_of,
+)
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample, climbed_grid
 from ism_dask.selection.starts import START_NAMES, Starts
@@ -145,10 +151,10 @@ def test_avoided_columns_are_judged_by_the_setting_that_predicts_them_best(seed)
     regression = RidgeRegression(Gaussian(1.5), 1.0, np.array([1.0, 1.0, -10.0]))
     sample = Sample(Block(X, Y), Y[:, 0], regression, True, 2, 0)
     folds = folds_of(sample)
-    trial = next(each for each in start_trials(sample, folds) if each.start == "linear")
-    own, errors = sample.start_settings["linear"], []
+    trial = trial_of(sample, folds, "linear")
+    own, errors = sample.start_settings["linear"][0], []
     for width, ridge in ((1.0, 1.0), (1.0, 10.0), (2.0, 1.0), (2.0, 10.0)):
-        at, missed = sample.at(own.times(width, ridge)), []
+        at, missed = sample.regression(own.times(width, ridge)), []
         for fold in folds:
             W = fold.train.starts["linear"]
             system = at.kernel.matrix(fold.train.rows.X @ W, fold.train.rows.X @ W)
@@ -279,7 +285,7 @@ def test_the_grid_is_searched_up_to_a_cell_that_no_neighbour_beats(rows, columns
 def test_other_features_are_named_if_rows_cannot_decide_between_them(kind, is_as_good):
     sample, W = _sample(kind)
     ends = (W, np.eye(5)[:, [1]])
-    best, other = (Choice(each, sample.best_setting(each), 0.0, "") for each in ends)
+    best, other = (Choice(each, *sample.best_setting(each), "") for each in ends)
     assert (other_maximum(sample, best, other) == 1.0) == is_as_good
     assert other_maximum(sample, best, best) == 0.0
 
@@ -328,11 +334,13 @@ def test_starts_are_orthonormal(q):
 def test_rows_that_nothing_has_seen_are_predicted_no_worse_than_by_a_start(kind):
     sample, _ = _sample(kind, n=120)
     unseen = _sample(kind, seed=9, n=400)[0].rows
-    choice = choose(sample)
+    choice = choose(sample, choose_by_evidence(sample))
 
     def loss(W):
         settings = [choice.setting, *(choice.setting.times(w, 1.0) for w in (0.5, 2.0))]
-        predicted = (sample.at(each).predicted(sample.rows, W, unseen.X) for each in settings)
+        predicted = (
+            sample.regression(each).predicted(sample.rows, W, unseen.X) for each in settings
+        )
         return min(float(((unseen.Y - each) ** 2).sum(axis=1).mean()) for each in predicted)
 
     assert loss(choice.W) <= min(loss(sample.starts[name]) for name in START_NAMES) + 0.03
