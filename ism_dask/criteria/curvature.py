@@ -26,11 +26,7 @@ _FLAT = 1e-4
 class Tangents:
     """The directions along which W (d, q) can turn, as matrices `basis @ D` with D (d - q, q).
 
-    Attributes
-    ----------
-    W : (d, q) array
-    basis : (d, d - q) array
-        Orthonormal columns, orthogonal to W.
+    The columns of the `basis` (d, d - q) are orthonormal, and orthogonal to W.
     """
 
     W: Array
@@ -121,19 +117,8 @@ class _Slope:
 class _Terms:
     """What the derivatives of the regression on a block have in common.
 
-    Attributes
-    ----------
-    T : (n, d - q) array
-        The rows along the basis of the tangents.
-    Z : (n, q) array
-        The projected rows.
-    inverse : (n, n) array
-        B.
-    alpha : (n, r) array
-    signs : (r,) array
-    noise : float
-        n lambda.
-    slopes : list of _Slope
+    `T` (n, d - q) are the rows along the basis of the tangents, `Z` (n, q) those along W. The
+    `inverse` (n, n) is B, `alpha` (n, r) is B Y, and `noise` is n lambda.
     """
 
     T: Array

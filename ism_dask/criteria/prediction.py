@@ -27,15 +27,10 @@ _SINGLE_RIDGE = 1e-4
 
 @dataclass(frozen=True, eq=False)
 class Block:
-    """Rows that one regression takes, with what it predicts.
+    """Rows X (n, d) that one regression takes, with the Y (n, r) that it predicts.
 
-    Attributes
-    ----------
-    X : (n, d) array
-    Y : (n, r) array
-    weights : (n,) array or None
-        The weights of the rows, all positive; None if all rows count alike. A row of weight 2
-        counts as two equal rows.
+    `weights` (n,) are all positive, None if all rows count alike. A row of weight 2 counts as two
+    equal rows.
     """
 
     X: Array
@@ -57,13 +52,6 @@ class Block:
         """The sum of the weights, which is the number of rows if all count alike."""
         return float(self.n_rows if self.weights is None else self.weights.sum())
 
-    @property
-    def counted(self) -> Block:
-        """The block without rows of weight 0."""
-        if self.weights is None or self.weights.all():
-            return self
-        return self.part(np.flatnonzero(self.weights))
-
     def weighted(self, losses: Array) -> Array:
         """Return losses (n,) of the rows times their weights."""
         return losses if self.weights is None else losses * self.weights
@@ -76,17 +64,10 @@ class Block:
 
 @dataclass(frozen=True)
 class Explained:
-    """The criterion at a W on some rows.
+    """The criterion at a W on some rows: J, the share of y that is explained, and Phi W (d, q).
 
-    Attributes
-    ----------
-    objective : float
-        J, the share of y that is explained.
-    product : (d, q) array
-        Phi W, half of the gradient of J.
-    noise : float
-        The standard error of the tangential part of `product` between blocks of rows; 0 if there
-        are too few blocks to tell.
+    `noise` is the standard error of the tangential part of Phi W between blocks of rows; 0 if there
+    are too few blocks to tell.
     """
 
     objective: float
@@ -96,19 +77,10 @@ class Explained:
 
 @dataclass(frozen=True, eq=False)
 class RidgeRegression:
-    """Kernel ridge regression of Y on X W.
+    """Kernel ridge regression of Y on X W, by a positive definite kernel with all its numbers.
 
-    Attributes
-    ----------
-    kernel : Kernel
-        A positive definite kernel with all its numbers.
-    ridge : float
-        lambda.
-    signs : (r,) array or None
-        The weight of each column of Y in J, negative for what X W is not to predict; None if all
-        are 1.
-    dtype : numpy.dtype
-        The precision of the matrices (n, n) in J and Phi W.
+    `ridge` is lambda. `signs` (r,) are the weights of the columns of Y in J, negative for what X W
+    is not to predict; None if all are 1. The matrices (n, n) in J and Phi W are in `dtype`.
     """
 
     kernel: Kernel
@@ -138,8 +110,8 @@ class RidgeRegression:
             product = _kernel_product(
                 self.kernel, solved, self._gamma(solved, gamma), block.X, solved.Z
             )
-        columns = block.squares() - self.ridge * solved.fits(block)
-        return Explained(float(self.signed_sum(columns)), product)
+        predicted, avoided = self.sums(block.squares() - self.ridge * solved.fits(block))
+        return Explained(float(predicted - avoided), product)
 
     def phi(self, block: Block, W: Array) -> Array:
         """Return Phi (d, d) at W (d, q)."""
@@ -192,11 +164,6 @@ class RidgeRegression:
         signs = self.ridge * (np.ones(1) if self.signs is None else self.signs)
         signed = alpha * signs.astype(alpha.dtype, copy=False)
         return np.matmul(signed, alpha.T, out=memory)
-
-    def signed_sum(self, columns: Array) -> Array:
-        """Return the sum over the last axis, of length r, with the signs."""
-        sums = self.sums(columns)
-        return np.asarray(sums[0] - sums[1])
 
     def sums(self, columns: Array) -> Array:
         """Return the sums (2, ...) over the last axis, of length r: of columns to predict, others.

@@ -18,7 +18,7 @@ from sklearn.preprocessing import scale
 from benchmarks.studies.designs import DESIGNS, distance, seeded
 from ism_dask import ComponentsWarning, PredictiveIKDR, dependence_test
 from ism_dask.criteria.prediction import Block, Explained, RidgeRegression
-from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
+from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards, dealt_ranges
 from ism_dask.engines.operator import relative_residual
 from ism_dask.estimators.problem import pose
 from ism_dask.kernels import Gaussian, Laplacian, Polynomial
@@ -105,9 +105,9 @@ def test_a_row_of_weight_2_is_two_rows_and_one_of_weight_0_is_none(seed):
     known, other = (regression.explained(each, W) for each in (block, repeated))
     assert known.objective == pytest.approx(other.objective, rel=1e-7, abs=1e-9)
     assert_allclose(known.product, other.product, rtol=1e-6, atol=1e-8)
-    more = [np.concatenate([each, each[:1]]) for each in (block.X, block.Y)]
-    counted = Block(*more, np.append(weights, 0.0)).counted
-    assert_array_equal(counted.weights, weights)
+    some = np.append(weights[1:], 0.0)
+    dealt = np.concatenate(list(dealt_ranges(block.Y[:, 0], some, seed, len(some))))
+    assert_array_equal(np.sort(dealt), np.flatnonzero(some))
     # The unit of the weights does not matter.
     scaled = regression.explained(replace(block, weights=3.5 * weights), W)
     assert scaled.objective == pytest.approx(known.objective, rel=1e-9, abs=1e-11)
@@ -131,7 +131,7 @@ def test_errors_are_those_of_explicit_regressions(seed):
     across = kernel_matrix(regression.kernel, others.X @ W, block.X @ W)
     missed = others.Y - across @ np.linalg.solve(system, block.Y)
     predicted = regression.predicted(block, W, others.X)
-    losses = regression.signed_sum((others.Y - predicted) ** 2)
+    losses = np.subtract(*regression.sums((others.Y - predicted) ** 2))
     assert_allclose(losses, missed**2 @ signs, rtol=1e-6, atol=1e-8)
 
 
@@ -218,7 +218,8 @@ def test_j_over_blocks_is_their_mean_wherever_they_are(monkeypatch, weighted):
     rng = np.random.default_rng(3)
     X, Y = rng.normal(size=(90, 4)), rng.normal(size=(90, 2))
     rows = Block(X, Y, rng.integers(0, 3, size=90).astype(float) if weighted else None)
-    parts = tuple(rows.part(np.arange(start, start + 30)).counted for start in (0, 30, 60))
+    numbers = np.flatnonzero(np.ones(90) if rows.weights is None else rows.weights)
+    parts = tuple(rows.part(numbers[numbers // 30 == third]) for third in range(3))
     values = [REGRESSION.explained(part, AXES) for part in parts]
     mean = partial(np.average, weights=[part.size for part in parts], axis=0)
     here = BlocksInMemory(parts).explained(REGRESSION, AXES)
