@@ -15,7 +15,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from ism_dask import stationarity
 from ism_dask.engines import ENGINES, DeclinedError, Landmarks, as_engine, first_that_serves
 from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine, task_bytes
-from ism_dask.engines.lowrank.landmarks import RandomLandmarks, unit_slope_between
+from ism_dask.engines.lowrank.landmarks import (
+    LargestRemainders,
+    SampledLandmarks,
+    unit_slope_between,
+)
 from ism_dask.engines.lowrank.row_sums import phi_sums
 from ism_dask.engines.tile_sums import phi_of_pairs, stripe_bytes
 from ism_dask.engines.tiles import with_projection
@@ -356,17 +360,17 @@ def test_outliers_that_no_sample_saw_are_found():
 @pytest.mark.parametrize("kernel", [Gaussian(1.0), Multiquadric(1.0), Polynomial(4)])
 def test_a_pivoted_factor_leaves_a_positive_rest(kernel):
     Z = np.random.default_rng(4).normal(size=(150, 2))
-    search = RandomLandmarks(kernel, Z[:100], [0])
-    for _ in range(2):
-        search.propose()
-    before = search.left[:100].sum()
-    search.admit(Z[100:])
-    landmarks = search.landmarks
+    search = SampledLandmarks(kernel, Z[:100], 150, 0.1, [0])
+    before, sampled = len(search.chosen), search.map
+    own = np.diag(unit_slope_between(kernel, Z, Z))
+    left = own[100:] - (sampled(Z[100:]) ** 2).sum(axis=1)
+    search.improve((own.sum(), left.sum(), LargestRemainders(left, np.arange(100, 150), Z[100:])))
+    assert len(search.chosen) > before
+    landmarks = search.map
     rest = unit_slope_between(kernel, Z, Z) - landmarks(Z) @ landmarks(Z).T
     top = np.abs(unit_slope_between(kernel, Z, Z)).max()
     assert np.linalg.eigvalsh(rest)[0] > -1e-9 * top
-    assert_allclose(np.diag(rest), search.left, atol=1e-9 * top)
-    assert search.left[:100].sum() <= before
+    assert np.trace(rest[:100, :100]) <= 0.1 * own[:100].sum()
     points, among = landmarks.points, landmarks(landmarks.points)
     own = unit_slope_between(kernel, points, points)
     assert_allclose(among @ among.T, own, atol=1e-9 * top)

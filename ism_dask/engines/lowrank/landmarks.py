@@ -132,66 +132,6 @@ def unit_slope_diagonal(term: PointwiseKernel, Z: Array) -> Array:
     return term.unit_slope(term.pairing.own(Z))
 
 
-class RandomLandmarks:
-    """Landmarks drawn at random from points, with probabilities proportional to their remainders.
-
-    This is randomly pivoted Cholesky, accelerated: proposals come in blocks, and a proposal is
-    accepted with the share of its remainder that the accepted ones of its block leave. The choice
-    is a function of the points and the seed.
-
-    Parameters
-    ----------
-    term : PointwiseKernel
-        A kernel with a positive semi-definite `unit_slope`.
-    Z : (p, q) array
-        The points, in float64.
-    seed : sequence of int
-    """
-
-    def __init__(self, term: PointwiseKernel, Z: Array, seed: list[int]) -> None:
-        self.term = term
-        self._rng, self._Z = np.random.default_rng(seed), Z
-        self._cholesky = PivotedCholesky(
-            lambda rows: unit_slope_between(self.term, self._Z, self._Z[rows]),
-            unit_slope_diagonal(term, Z),
-        )
-
-    @property
-    def chosen(self) -> list[int]:
-        """The indices of the landmarks among the points."""
-        return self._cholesky.pivots
-
-    @property
-    def left(self) -> Array:
-        """The remainders (p,) of the points."""
-        return self._cholesky.left
-
-    @property
-    def size(self) -> int:
-        """The number of landmarks so far."""
-        return self._cholesky.size
-
-    @property
-    def landmarks(self) -> Nystrom:
-        """The Nystrom map of the landmarks."""
-        return Nystrom.from_landmarks(self.term, self._Z[self.chosen])
-
-    def propose(self) -> bool:
-        """Add a block of landmarks; return False if no remainder was left to add any."""
-        total = self.left.sum()
-        if not total > 0:
-            return False
-        block = self._rng.choice(len(self.left), _BLOCK, p=self.left / total)
-        return self._cholesky.add(block, self._rng.random(_BLOCK))
-
-    def admit(self, Z: Array) -> None:
-        """Add candidate points (p', q), and accept as landmarks those with a remainder."""
-        mapped = self.landmarks(Z)
-        self._Z = np.concatenate([self._Z, Z])
-        rows = self._cholesky.append(mapped, unit_slope_diagonal(self.term, Z))
-        self._cholesky.add(rows, self._rng.random(len(rows)))
-
-
 class LargestRemainders:
     """The points with the largest remainders among some rows; addition merges two such sets.
 
@@ -225,9 +165,15 @@ TermRemainder: TypeAlias = tuple[float, float, LargestRemainders]
 class SampledLandmarks:
     """Landmarks from a sample, and from the rows with the largest remainders in each full pass.
 
+    They are drawn at random, with probabilities proportional to the remainders. This is randomly
+    pivoted Cholesky, accelerated: proposals come in blocks, and a proposal is accepted with the
+    share of its remainder that the accepted ones of its block leave. The choice is a function of
+    the points and the seed.
+
     Parameters
     ----------
     term : PointwiseKernel
+        A kernel with a positive semi-definite `unit_slope`.
     Z : (s, q) array
         The projected sample, in float64.
     n_rows : int
@@ -240,10 +186,12 @@ class SampledLandmarks:
     def __init__(
         self, term: PointwiseKernel, Z: Array, n_rows: int, tol: float, seed: list[int]
     ) -> None:
-        self._landmarks = RandomLandmarks(term, Z, seed)
+        self._term, self._points, self._rng = term, Z, np.random.default_rng(seed)
         self._tol, self._sample, self._n_rows = tol, len(Z), n_rows
         self._map: Nystrom | None = None
-        self._trace = float(unit_slope_diagonal(term, Z).sum())
+        diagonal = unit_slope_diagonal(term, Z)
+        self._cholesky = PivotedCholesky(self._columns, diagonal)
+        self._trace = float(diagonal.sum())
         if not math.isfinite(self._trace):
             raise overflow_error()
         # Rows of whole weights are in the sample as often as these say; a large one is drawn.
@@ -257,13 +205,13 @@ class SampledLandmarks:
     @property
     def chosen(self) -> list[int]:
         """The indices of the landmarks in the sample, as long as no other rows were added."""
-        return self._landmarks.chosen
+        return self._cholesky.pivots
 
     @property
     def map(self) -> Nystrom:
         """The Nystrom map of the landmarks."""
-        if self._map is None or self._map.size != self._landmarks.size:
-            self._map = self._landmarks.landmarks
+        if self._map is None or self._map.size != self._cholesky.size:
+            self._map = Nystrom.from_landmarks(self._term, self._points[self.chosen])
         return self._map
 
     def accepts(self, found: TermRemainder) -> bool:
@@ -277,38 +225,45 @@ class SampledLandmarks:
     def improve(self, found: TermRemainder) -> None:
         """Add the rows with the largest remainders, and allow half the remainder on the sample."""
         trace, remainder, largest = found
-        before = self._landmarks.size
-        self._landmarks.admit(largest.points)
+        before, Z = self._cholesky.size, largest.points
+        mapped = self.map(Z)
+        self._points = np.concatenate([self._points, Z])
+        rows = self._cholesky.append(mapped, unit_slope_diagonal(self._term, Z))
+        self._cholesky.add(rows, self._rng.random(len(rows)))
         self._allowed /= 2
         self._grow()
-        if self._landmarks.size == before or before >= self._most:
+        if self._cholesky.size == before or before >= self._most:
             raise self._declined_error(
                 remainder / trace, "all rows", "rounding leaves no more to choose"
             )
 
+    def _columns(self, rows: Array) -> Array:
+        return unit_slope_between(self._term, self._points, self._points[rows])
+
     @property
     def _share(self) -> float:
         """The remainder on the sample, as a share of its trace."""
-        remainder = float(self._landmarks.left[: self._sample].sum())
+        remainder = float(self._cholesky.left[: self._sample].sum())
         return remainder / self._trace if self._trace > 0 else 0.0
 
     def _grow(self) -> None:
         """Add landmarks until the remainder on the sample is at most the share allowed."""
         while (share := self._share) > self._allowed:
-            m = self._landmarks.size
+            m, left = self._cholesky.size, self._cholesky.left
             self._history.append((m, share))
             needed = _landmarks_needed(self._history, self._allowed)
             if m >= self._most or (m >= self._warm_up and needed > _PATIENCE * self._most):
                 raise self._declined_error(
                     share, f"a sample of {self._sample} rows", _extrapolation(needed)
                 )
-            if not self._landmarks.propose():
+            block = self._rng.choice(len(left), _BLOCK, p=left / left.sum())
+            if not self._cholesky.add(block, self._rng.random(_BLOCK)):
                 return  # the remainder is rounding only: the pass over all rows decides
 
     def _declined_error(self, share: float, where: str, outlook: str) -> DeclinedError:
         return DeclinedError(
-            f"{self._landmarks.size} landmarks leave {share:.2g} of the trace of "
-            f"{self._landmarks.term.title} on {where}; the `tol` of the engine allows "
+            f"{self._cholesky.size} landmarks leave {share:.2g} of the trace of "
+            f"{self._term.title} on {where}; the `tol` of the engine allows "
             f"{self._tol:g} ({outlook}, and at most {self._most} are tried). Take "
             "engine='exact' or 'auto', a wider kernel or a larger `tol` of the engine"
         )
