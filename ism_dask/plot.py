@@ -7,7 +7,6 @@ function shows or saves a figure or changes settings of matplotlib.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -152,38 +151,6 @@ def spectrum(model: IKDR | ColoredMVU, ax: Axes | None = None) -> Axes:
     return ax
 
 
-def dimensions(model: IKDR, axes: Any = None) -> Array:
-    """Draw what each number of new features explains, if "auto" chose the number.
-
-    The first panel has the share of y that the features explain, each row predicted by the others.
-    The second one has the gain of log evidence per row over one feature fewer, beside the gain
-    from which on a feature is taken.
-
-    Parameters
-    ----------
-    model : SupervisedIKDR fitted with n_components="auto"
-    axes : two Axes, optional
-
-    Returns
-    -------
-    (2,) array of Axes.
-    """
-    check_is_fitted(model)
-    path = getattr(model, "dimension_path_", ())
-    if not path:
-        raise ValueError(
-            "the model has no `dimension_path_`: its fit tried no numbers of new features"
-        )
-    panels = _panels(2, _IMAGE_WIDTH, axes)
-    draw = partial(drawing.draw_trials, chosen=len(model.components_))
-    numbers, explained = [each.q for each in path], [each.explained for each in path]
-    gains, needed = [each.gain for each in path], [each.needed_gain for each in path]
-    draw(panels[0], numbers, explained, quantity=drawing.EXPLAINED_LABEL)
-    entries = draw(panels[1], numbers, gains, quantity=drawing.GAIN_LABEL, needed=needed)
-    drawing.add_legend(panels[1], entries or [])
-    return panels
-
-
 def shares(result: Intervals, *, top: int = 10, ax: Axes | None = None) -> Axes:
     """Draw the largest shares of features in the space of the new ones, with their intervals.
 
@@ -212,12 +179,7 @@ def shares(result: Intervals, *, top: int = 10, ax: Axes | None = None) -> Axes:
 
 
 def response(
-    model: IKDR,
-    X: Any,
-    y: Any,
-    result: Intervals | None = None,
-    *,
-    axes: Any = None,
+    model: IKDR, X: Any, y: Any, result: Intervals | None = None, *, axes: Any = None
 ) -> Array:
     """Draw y along each new feature: the rows, and the mean of y with its 90% band.
 
@@ -241,8 +203,7 @@ def response(
     (q,) array of Axes, or (2 q,) with a `result`: first those of y, then those of the weights.
     """
     check_is_fitted(model)
-    Z, values = _drawn_rows(model, X, y)
-    has_value = _with_value(values, model)
+    Z, values, has_value = _drawn_rows(model, X, y)
     Z, values = Z[has_value], values[has_value]
     q = Z.shape[1]
     panels = _panels(q if result is None else 2 * q, _BARS_WIDTH, axes, columns=q)
@@ -295,14 +256,13 @@ def scatter(
         raise ValueError(
             f"`features` must be two whole numbers from 0 to {q - 1}; got {features!r}{advice}"
         )
-    Z, values = _drawn_rows(model, X, y)
+    Z, values, has_value = _drawn_rows(model, X, y)
     Z = Z[:, columns]
     ax = _new_axes() if ax is None else ax
     first, second = (str(model.get_feature_names_out()[k]) for k in columns)
     if values is None:
         drawing.draw_points(ax, Z, (first, second))
         return ax
-    has_value = _with_value(values, model)
     entries: Entries = []
     if not has_value.all():
         x, y = Z[~has_value].T
@@ -319,8 +279,11 @@ def scatter(
     return ax
 
 
-def _drawn_rows(model: IKDR | ColoredMVU, X: Any, y: Any) -> tuple[Array, Any]:
-    """Return the new features (m, q) of the rows to draw, and their y (m,), None without one."""
+def _drawn_rows(model: IKDR | ColoredMVU, X: Any, y: Any) -> tuple[Array, Any, Array]:
+    """Return new features (m, q) of the rows to draw, their y (m,) or None, and which y are values.
+
+    Missing ones are not, nor is -1 as scikit-learn's sign for no class.
+    """
     Z = model.transform(X)
     values = None if y is None else column_or_1d(target_as_array(y))
     check_consistent_length(Z, values)
@@ -328,17 +291,16 @@ def _drawn_rows(model: IKDR | ColoredMVU, X: Any, y: Any) -> tuple[Array, Any]:
     if len(rows) > _MAX_POINTS:
         rows = np.sort(np.random.default_rng(0).choice(len(Z), _MAX_POINTS, replace=False))
     # Of a frame or a lazy array, these rows alone come into memory.
-    return np.asarray(getattr(Z, "iloc", Z)[rows]), None if values is None else values[rows]
-
-
-def _with_value(values: Array, model: IKDR | ColoredMVU) -> Array:
-    """Return which values (m,) are neither missing nor -1 as scikit-learn's sign for no class."""
+    Z = np.asarray(getattr(Z, "iloc", Z)[rows])
+    if values is None:
+        return Z, None, np.zeros(len(Z), dtype=bool)
+    values = values[rows]
     has_value = np.asarray(~is_missing(values))
     present = values[has_value]
     is_class = values.dtype.kind not in "ifO" or -1 in getattr(model, "classes_", [-1])
     if not is_class and not _are_numbers(present):
         has_value[has_value] = present != -1
-    return has_value
+    return Z, values, has_value
 
 
 def _classes(values: Array) -> tuple[list[str], Array]:

@@ -13,7 +13,7 @@ from benchmarks.registry import figure
 from benchmarks.studies.designs import DESIGNS, UNSEEN, distance, seeded
 from ism_dask import PredictiveIKDR, intervals
 from ism_dask.linalg.subspaces import subspace_shares
-from ism_dask.pictures.curves import mean_along
+from ism_dask.pictures.drawing import mean_along
 
 _DRAWS, _ROWS = 12, 500
 _FEW_DRAWS = 4

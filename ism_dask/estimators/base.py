@@ -298,20 +298,19 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
 
     def _warn_about_fit(self, solution: Solution) -> None:
         """Warn if the fit has not converged, and pass on advice on the number of new features."""
-        advice: str = self.report_.components_advice
-        depth = 1 + FIT_LEVEL
+        name, depth = type(self).__name__, 1 + FIT_LEVEL
         if fit_watcher().reports_endings:
             return
-        if advice:
-            warnings.warn(f"{type(self).__name__}: {advice}", ComponentsWarning, stacklevel=depth)
-        if alike := self.report_.weights_advice:
-            warnings.warn(f"{type(self).__name__}: {alike}", WeightsWarning, stacklevel=depth)
+        if advice := self.report_.components_advice:
+            warnings.warn(f"{name}: {advice}", ComponentsWarning, stacklevel=depth)
+        if advice := self.report_.weights_advice:
+            warnings.warn(f"{name}: {advice}", WeightsWarning, stacklevel=depth)
         status, n_iter = solution.status, solution.n_iter
         if status.is_requested:
             return
         after = "in" if status is Status.MAX_ITER else "after"
         warnings.warn(
-            f"{type(self).__name__} {status.meaning} {after} {n_iter} iterations: "
+            f"{name} {status.meaning} {after} {n_iter} iterations: "
             f"{self._residual_in_words(solution)}. The best W so far is returned; {status.advice}",
             ConvergenceWarning,
             stacklevel=depth,
@@ -322,8 +321,7 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
         residual = f"the residual is {solution.residual:.2g}"
         if not self._solver.ends_by_change:
             return residual
-        stopping = self._solver.stopping
-        last = solution.history[-1]
+        stopping, last = self._solver.stopping, solution.history[-1]
         turned = f"the last step turned W by an angle whose sine is {last.angle:.2g}"
         if stopping.tol is None:
             return f"{residual}, {turned}; {RESIDUAL:g} and {ANGLE:g} were to be reached"

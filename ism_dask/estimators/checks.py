@@ -86,15 +86,23 @@ def check_no_missing(X: Any) -> None:
     )
 
 
-def check_dense(X: Any, what: str) -> None:
-    """Raise a ValueError if sparse rows are too large to be dense; `what` needs dense ones.
+def rows_in_memory(X: Any, what: str) -> Any:
+    """Return X (n, d) in memory and dense, unless it is too large; `what` needs dense rows.
 
-    Rows with few columns are made dense in pieces, however many they are.
+    So a fit comes to the same bits wherever the rows are. Larger sparse rows with few columns are
+    made dense in pieces; raise a ValueError for many columns.
     """
+    if isinstance(X, np.ndarray):
+        return X
+    if fits_memory(X.shape):
+        if is_sparse(X):
+            return X.toarray()
+        return np.asarray(X.read(0, X.shape[0]) if is_row_source(X) else X)
     n, d = X.shape
-    if is_sparse(X) and d > MOST_SPARSE_COLUMNS and not fits_memory((n, d)):
+    if is_sparse(X) and d > MOST_SPARSE_COLUMNS:
         raise ValueError(
             f"{what} needs dense rows, and {n:,} x {d:,} numbers are too many to make the sparse X "
             f"dense; expected at most {MOST_SPARSE_COLUMNS:,} columns, or {MEMORY_NUMBERS:,} "
             "numbers. Take fewer columns first, as by sklearn.decomposition.TruncatedSVD(100)"
         )
+    return X

@@ -24,12 +24,11 @@ from ism_dask.clustering.kmeans import kmeans, nearest_centres, order_of_appeara
 from ism_dask.clustering.spectral_embedding import PUBLISHED, REGULARISED, Graph
 from ism_dask.engines import EngineOptions, Problem, as_engine
 from ism_dask.estimators.base import FIT_LEVEL, IKDR, reported_fit, with_callbacks
-from ism_dask.estimators.checks import check_dense, check_rows, row_source
+from ism_dask.estimators.checks import check_rows, row_source, rows_in_memory
 from ism_dask.estimators.dependence_problem import DependenceRows
 from ism_dask.estimators.fitted import rotated, solution_attributes
 from ism_dask.estimators.partial_targets import labels_to_avoid, partial_scores
 from ism_dask.estimators.preparation import Report, prepare_rows
-from ism_dask.estimators.problem import rows_in_memory
 from ism_dask.estimators.row_order import in_given_order, row_order
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.gamma.embedding_guides import (
@@ -101,9 +100,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         """
         self.check_parameters()
         given = row_source(X)
-        X = check_rows(self, given)
-        check_dense(X, type(self).__name__)
-        X = rows_in_memory(X)
+        X = rows_in_memory(check_rows(self, given), type(self).__name__)
         n = int(X.shape[0])
         weights = None if sample_weight is None else check_weights(sample_weight, n)
         self._check_clusters(n if weights is None else int(np.count_nonzero(weights)))

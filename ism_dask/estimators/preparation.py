@@ -204,8 +204,16 @@ def prepare_rows(
     """
     X = SparseRows(X, RANGE_ROWS) if is_sparse(X) else X
     raw = in_least_precision(cut(X))
-    weighted = raw if weights is None else raw.with_rows(ROW_WEIGHTS, weights)
-    affine, origin = _standardisation(weighted, kernel, standardize=standardize)
+    affine = standardisation_of(raw if weights is None else raw.with_rows(ROW_WEIGHTS, weights))
+    origin = np.zeros(len(affine.mean))
+    # Rows that are not standardised are still centred if the kernel does not depend on the origin:
+    # distances between rows far from it would lose their digits.
+    centred = standardize or all(term.pairing.degree for _, term in kernel.terms)
+    if not standardize:
+        check_range(affine)
+        origin = affine.mean if centred else origin
+        varying = affine.varying | (not centred)
+        affine = replace(affine, mean=origin, scale=np.ones_like(origin), varying=varying)
     if support is not None:
         affine = replace(affine, varying=affine.varying & support)
     shards = raw.standardised(affine)
@@ -220,36 +228,11 @@ def prepare_rows(
         # Centred rows always span a direction that is nothing but rounding.
         basis = Q[:, sizes > _ROUNDINGS * max(rows.shape) * np.finfo(np.float64).eps * sizes[0]]
         return replace(prepared, shards=replace(cut(rows @ basis), dtype=shards.dtype), basis=basis)
-    centred = standardize or _is_centred(kernel)
     spanned = without_dependent_indicators(raw, affine) if centred else affine
     shards = raw.standardised(spanned)
     if not is_lazy(X):  # to standardise rows in memory once is cheaper than in every tile
         shards = replace(cut(spanned.apply(X, raw.dtype), raw.largest), source=shards)
     return replace(prepared, shards=shards, basis=spanned.basis)
-
-
-def _standardisation(
-    raw: Shards, kernel: Kernel, *, standardize: bool
-) -> tuple[Standardisation, Array]:
-    """Return how rows are shifted and scaled, and where the zero of the shifted rows is (d,).
-
-    Rows that are not standardised are still centred if the kernel does not depend on the origin:
-    distances between rows far from the origin would lose their digits.
-    """
-    affine = standardisation_of(raw)
-    origin = np.zeros(len(affine.mean))
-    if standardize:
-        return affine, origin
-    check_range(affine)
-    centred = _is_centred(kernel)
-    origin = affine.mean if centred else origin
-    varying = affine.varying | (not centred)
-    return replace(affine, mean=origin, scale=np.ones_like(origin), varying=varying), origin
-
-
-def _is_centred(kernel: Kernel) -> bool:
-    """Return whether a kernel does not depend on the origin of the rows."""
-    return all(term.pairing.degree for _, term in kernel.terms)
 
 
 def _side_sums(piece: LoadedShard) -> tuple[Array, Array, Array]:

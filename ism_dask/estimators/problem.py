@@ -14,7 +14,7 @@ from sklearn.utils.validation import column_or_1d
 from ism_dask._types import Array
 from ism_dask._validation import is_whole
 from ism_dask.estimators.base import SupervisedParameters
-from ism_dask.estimators.checks import check_dense, check_rows, row_source
+from ism_dask.estimators.checks import check_rows, row_source, rows_in_memory
 from ism_dask.estimators.dependence_problem import DependenceRows
 from ism_dask.estimators.preparation import Prepared, prepare_rows
 from ism_dask.estimators.row_order import row_order
@@ -32,7 +32,7 @@ from ism_dask.gamma.targets import target_dependence, target_name
 from ism_dask.kernels import Kernel
 from ism_dask.rows.blocks import fits_memory
 from ism_dask.rows.foreign_arrays import Device, on_this_host
-from ism_dask.rows.raw import is_row_source, is_sparse
+from ism_dask.rows.raw import is_sparse
 from ism_dask.selection.target import Target, prediction_targets
 
 # The numbers of X, at most, from which its digest is computed.
@@ -199,8 +199,7 @@ def pose(
             f"`max_features` must be a whole number from 1 to {d} for {d} features, "
             f'"auto" or None; got {most!r}'
         )
-    check_dense(X, type(parameters).__name__)
-    X = rows_in_memory(X)
+    X = rows_in_memory(X, type(parameters).__name__)
     weights = row_weights(y, parameters.target, parameters.class_weight, sample_weight)
     avoid, given = (
         None if side is None else SideInformation.from_columns(name, side, len(y), weights)
@@ -212,18 +211,6 @@ def pose(
 def limited(number: int, most: int | str | None) -> int:
     """Return a number of new features, limited by the `most` features that they may use."""
     return min(number, most) if is_whole(most) else number
-
-
-def rows_in_memory(X: Any) -> Any:
-    """Return X (n, d) in memory and dense, unless it is too large.
-
-    So a fit comes to the same bits wherever the rows are.
-    """
-    if isinstance(X, np.ndarray) or not fits_memory(X.shape):
-        return X
-    if is_sparse(X):
-        return X.toarray()
-    return np.asarray(X.read(0, X.shape[0]) if is_row_source(X) else X)
 
 
 def row_weights(

@@ -110,7 +110,7 @@ default "auto"
         the whole feature space. If it is near zero, the last new feature is one of several
         equally good ones. If it is negative, J is largest at a W that the spectral step would
         leave. A rotation makes it larger, since it brings the entries of `eigenvalues_` closer
-        together. With `max_features`, Phi has the features of the support alone.
+        together.
     contributions_ : Contributions
         Two arrays (q,): `alone` is J of each new feature alone, `lost` is by how much J falls
         without it. Computed on a sample of up to 2,000 rows and scaled to `objective_`; exact if

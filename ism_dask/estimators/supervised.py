@@ -132,9 +132,9 @@ class SupervisedBase(SupervisedParameters):
     ) -> Certificate:
         """Set and return `certificate_`: whether W is proved to be a local maximum of J.
 
-        With "prediction" it takes one pass over the rows, for up to 1,000 free weights (d - q) q.
-        With "dependence" it takes passes over all pairs of rows, whatever the engine: two
-        gradients by engine="exact" for each free weight up to 200, and some hundred beyond.
+        Of a `PredictiveIKDR` it takes one pass over the rows, for up to 1,000 free weights
+        (d - q) q. Of a `SupervisedIKDR` it takes passes over all pairs of rows, whatever the
+        engine: two gradients by engine="exact" for each free weight up to 200, some hundred beyond.
 
         Parameters
         ----------

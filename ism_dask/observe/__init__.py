@@ -23,27 +23,17 @@ if TYPE_CHECKING:  # programs that do not compute import the progress bar, too
 
 @dataclass(frozen=True)
 class FitPlan:
-    """The stopping rules of a fit that begins: of its iterations, and of its rounds if it has some.
-
-    In a fit with rounds, `iterations` is the rule in each round.
-    """
+    """The stopping rules of a fit: of its iterations, or those of each round, and of its rounds."""
 
     iterations: Stopping
     rounds: Stopping | None = None
 
 
 class FitWatcher:
-    """Receives the events of fits. This base class ignores them all.
+    """Receives the events of fits. This base class ignores them all."""
 
-    Attributes
-    ----------
-    reports_endings : bool
-        Whether the watcher itself reports how fits end and what their features are worth, so that
-        fits issue no warnings.
-    counts_tasks : bool
-        Whether the watcher wants `on_task`, for which the tasks of each pass are counted.
-    """
-
+    # Whether the watcher itself reports how fits end and what their features are worth, so that
+    # fits issue no warnings, and whether it wants `on_task`, for which tasks are counted.
     reports_endings: ClassVar[bool] = False
     counts_tasks: ClassVar[bool] = False
 
@@ -63,10 +53,7 @@ class FitWatcher:
         """Handle the end of the fit, if it ends without an error."""
 
     def on_task(self, done: int, total: int) -> None:
-        """Handle that `done` of the `total` tasks of a pass over the rows are done.
-
-        Computing threads call it, one at a time, so it should be quick.
-        """
+        """Handle that `done` of the tasks of a pass are done: computing threads wait for it."""
 
 
 _WATCHER: ContextVar[FitWatcher] = ContextVar("fit_watcher", default=FitWatcher())  # noqa: B039
@@ -90,10 +77,7 @@ def fit_watcher() -> FitWatcher:
 
 @contextmanager
 def count_tasks(total: int) -> Iterator[str | None]:
-    """Count `total` tasks in the block, and yield the pass's identifier for `task_done`.
-
-    Yield None if the watcher counts no tasks.
-    """
+    """Count tasks in the block; yield the identifier for `task_done`, None if none are counted."""
     watcher = fit_watcher()
     if not watcher.counts_tasks:
         yield None

@@ -40,16 +40,8 @@ _FINEST = 0.005
 class FitProgress(FitWatcher):
     """Turns the events of a fit into the share that is done and a text, for a subclass to show.
 
-    The events come from one thread at a time, except for `on_task`.
-
-    Attributes
-    ----------
-    share : float
-        The share of the fit that is done.
-    stage : str
-        The present stage, such as "iteration 3" or "round 2, checking".
-    result : str
-        The text on the last iteration or round that has ended.
+    The `stage` is the present one, such as "round 2, checking", the `result` a text on the last
+    iteration or round that has ended. Events come from one thread at a time, except for `on_task`.
     """
 
     counts_tasks = True
@@ -104,8 +96,8 @@ class FitProgress(FitWatcher):
 
     def on_task(self, done: int, total: int) -> None:
         """Count a task of a pass. Computing threads call this; passes follow each other."""
-        earlier, of = self._tasks
-        if done <= earlier or total != of:
+        earlier, all_of_pass = self._tasks
+        if done <= earlier or total != all_of_pass:
             self._passes += self._pass_is_long
             self._pass_began = time.monotonic()
         self._tasks = done, total
@@ -197,9 +189,8 @@ class TimeLeft:
     def seconds(self) -> float | None:
         """The seconds that are left, or None if that cannot be known."""
         now = self._clock()
-        if self._end is None or self._end < now or now - self._began < _SECONDS:
-            return None
-        return self._end - now
+        is_early = now - self._began < _SECONDS
+        return None if self._end is None or self._end < now or is_early else self._end - now
 
     def after(self, text: str) -> str:
         """Return `text` with the time left at its end, if it can be known."""

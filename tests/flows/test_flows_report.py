@@ -14,7 +14,6 @@ import pytest
 from browsing import Page
 from matplotlib.colors import same_color, to_rgba
 from PIL import Image
-from sklearn.datasets import load_iris
 from support import FITTED
 
 from flows.reports import figures, pictures
@@ -186,15 +185,21 @@ def test_the_report_shows_what_plot_shows(canvases):
     _assert_same(canvases, known)
 
 
-def test_pictures_of_dimensions_are_those_of_plot(canvases):
-    trials = tuple(DimensionTrial(q, q + 0.1, q + 0.2, q + 0.3) for q in (1, 2))
-    fitted = SupervisedIKDR(2).fit(*load_iris(return_X_y=True))
-    fitted.dimension_path_ = trials
+def test_pictures_of_dimensions_show_all_trials(canvases):
+    trials = tuple(DimensionTrial(q, q + 0.1, q + 0.2, q + 0.3) for q in (1, 2, 3))
     record = {**FITTED, "kernel": "gaussian", "dimensions": [vars(trial) for trial in trials]}
     blocks = summarise(FitResult.from_json({**record, "run": "x"})).blocks
     (block,) = (each for each in blocks if each.title == "How many new features")
     assert all(each.content for each in block.pictures)
-    _assert_same(canvases, plot.dimensions(fitted))
+    explained, gain = (figure.axes[0].lines for figure in canvases)
+    drawn = [line.get_xydata().T.round(9).tolist() for line in (*explained, *gain)]
+    chosen = len(FITTED["eigenvalues"])
+    assert drawn[0] == [[1, 2, 3], [1.1, 2.1, 3.1]]
+    assert drawn[1][0] == drawn[4][0] == [chosen, chosen]
+    # The first feature has no gain over none.
+    assert drawn[2:4] == [[[2, 3], [2.2, 3.2]], [[2, 3], [2.3, 3.3]]]
+    (legend,) = canvases[1].legends
+    assert [text.get_text() for text in legend.get_texts()] == ["gain", "gain that is needed"]
 
 
 def _assert_same(drawings, axes):

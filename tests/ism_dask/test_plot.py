@@ -28,8 +28,7 @@ from ism_dask import (
 )
 from ism_dask.kernels import Gaussian
 from ism_dask.pictures import drawing
-from ism_dask.pictures.curves import mean_along
-from ism_dask.records.fit_report import DimensionTrial
+from ism_dask.pictures.drawing import mean_along
 
 X, Y = load_wine(return_X_y=True, as_frame=True)
 
@@ -53,18 +52,6 @@ def names_in(ax):
 
 def points(ax):
     return np.concatenate([each.get_offsets() for each in ax.collections])
-
-
-def test_dimensions_are_drawn_as_they_were_tried():
-    model = hsic_model(2).fit(X, Y)
-    numbers, shares, gains, needed = [1, 2, 3], [0.3, 0.6, 0.9], [0.1, 0.05, 0.03], [0.04] * 3
-    model.dimension_path_ = tuple(map(DimensionTrial, numbers, shares, gains, needed))
-    left, right = plot.dimensions(model)
-    drawn = [line.get_xydata().T.tolist() for line in (*left.lines, *right.lines)]
-    assert drawn[:1] == [[numbers, shares]]
-    assert drawn[1][0] == [2, 2]
-    assert drawn[2:4] == [[numbers[1:], gains[1:]], [numbers[1:], needed[1:]]]
-    assert names_in(right) == ["gain", "gain that is needed"]
 
 
 def test_bars_are_the_largest_weights_under_their_names(fitted):
@@ -280,7 +267,6 @@ def test_the_band_of_a_response_holds_the_mean():
         (lambda m: plot.scatter(m, X, features=(0, 2)), r"`features`.*0 to 1; got \(0, 2\)"),
         (lambda m: plot.scatter(m, X, Y[:9]), r"inconsistent numbers of samples: \[178, 9\]"),
         (lambda _: plot.scatter(hsic_model(1).fit(X, Y), X), "`n_components` of 2 or more"),
-        (plot.dimensions, "no numbers of new features"),
         (lambda _: plot.components(PredictiveIKDR()), "not fitted"),
         (lambda _: plot.convergence(PredictiveIKDR()), "not fitted"),
         (lambda _: plot.spectrum(PredictiveIKDR()), "not fitted"),
