@@ -207,7 +207,7 @@ def _start(operator: Operator, q: int, W: Array | None) -> Array:
     """Return the (d, q) spectral start, or W completed with directions of it."""
     if W is not None and W.shape[1] == q:
         return W
-    spectral = spectral_start(operator, q)
+    spectral = spectral_start(operator, q).vectors
     return spectral if W is None else complete_columns(W, spectral)
 
 

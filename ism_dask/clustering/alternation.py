@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -12,13 +13,14 @@ from ism_dask.clustering.spectral_embedding import Embedding, Graph
 from ism_dask.engines import Problem
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.gamma.embedding_guides import EmbeddingGuide
+from ism_dask.linalg.null_space import RowSpace
 from ism_dask.linalg.subspaces import subspace_sine
-from ism_dask.records.checkpoint import CheckpointedFit, OuterState
+from ism_dask.records.checkpoint import OuterState
 from ism_dask.records.iteration import Round, Solution, State
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard
 from ism_dask.solvers import ISM
-from ism_dask.solvers.search import Search, padded_state
+from ism_dask.solvers.search import Search, most_constant
 from ism_dask.status import Status
 
 # Change of the eigenvalues of Phi that ends the iteration in all but the last rounds: from round
@@ -37,18 +39,9 @@ _PATIENCE = 5
 class AlternationResult:
     """The last W with its embedding, all rounds, and how the alternation ended.
 
-    Attributes
-    ----------
-    solution : Solution
-        W under Gamma of the embedding before, to which it was fitted.
-    embedding : Embedding
-        That of X W.
-    pair : Solution
-        The same W under Gamma of its own embedding.
-    rounds : tuple of Round
-    tol : float
-        The tolerance in force: a rough embedding moves more than the one that was given.
-    converged : bool
+    The solution is W under Gamma of the embedding before, to which it was fitted; `pair` is the
+    same W under Gamma of its own embedding. `tol` is the tolerance in force: a rough embedding
+    moves more than the one that was given.
     """
 
     solution: Solution
@@ -65,7 +58,7 @@ class Alternation:
 
     The graph embeds the rows, and the guide makes Gamma of an embedding, of which `problem` returns
     the problem of all rows, given the shards that have its facts. The search fits W; its time limit
-    is that of all rounds. The checkpoint of the saved fit may contain earlier rounds.
+    is that of all rounds, and the checkpoint of its saved fit may contain earlier rounds.
     """
 
     graph: Graph
@@ -74,7 +67,6 @@ class Alternation:
     n_clusters: int
     q: int
     search: Search
-    saved_fit: CheckpointedFit
 
     def run(
         self, tol: float, max_outer: int, on_round: Callable[[Round], None]
@@ -87,8 +79,10 @@ class Alternation:
         `max_outer` rounds at most: J of different rounds cannot be compared, since each has
         another Gamma.
         """
-        outer = self.saved_fit.outer
-        embedding = self._first_embedding() if outer is None else self._embed(outer.last)
+        saved_fit = self.search.saved_fit
+        outer = saved_fit.outer
+        embed = partial(self.graph.embedded, k=self.n_clusters)
+        embedding = self._first_embedding() if outer is None else embed(outer.last.W)
         while True:
             rounds, last = ((), None) if outer is None else (outer.rounds, outer.last)
             limit, before = max(tol, embedding.movement), embedding.values
@@ -96,7 +90,7 @@ class Alternation:
             start = None if last is None else State.at(last.W, last.eigenvalues)
             problem = self.problem(*self.guide.gamma(embedding.shards))
             solution = self._search(problem, start, fully=fully)
-            embedding = self._embed(solution)
+            embedding = embed(solution.W)
             record = Round(
                 number=len(rounds) + 1,
                 objective=solution.objective,
@@ -125,9 +119,8 @@ class Alternation:
             outer = OuterState((*rounds, record), solution)
             if is_last:
                 pair = self._pair(solution, embedding) if pair is None else pair
-                rounds = outer.rounds
-                return AlternationResult(solution, embedding, pair, rounds, limit, converged)
-            self.saved_fit.commit_outer(outer)
+                return AlternationResult(solution, embedding, pair, outer.rounds, limit, converged)
+            saved_fit.commit_outer(outer)
 
     def _first_embedding(self) -> Embedding:
         """Return the embedding of X, or of X W for the first W that the guide asks for."""
@@ -137,9 +130,7 @@ class Alternation:
             return embedding
         problem = self.problem(*first)
         start = _start_in_equal_means(problem, self.q)
-        return self._embed(self._search(problem, start, fully=self._always_fully))
-
-    def _embed(self, solution: Solution) -> Embedding:
+        solution = self._search(problem, start, fully=self._always_fully)
         return self.graph.embedded(solution.W, self.n_clusters)
 
     def _pair(self, solution: Solution, embedding: Embedding) -> Solution:
@@ -155,8 +146,7 @@ class Alternation:
         solver = self.search.solver
         if not fully and isinstance(solver, ISM):
             solver = replace(solver, tol=ROUND_TOL)
-        search = replace(self.search, solver=solver)
-        return search.run(problem, self.q, state, self.saved_fit)
+        return replace(self.search, solver=solver).run(problem, self.q, state)
 
 
 def _start_in_equal_means(problem: Problem, q: int) -> State | None:
@@ -171,7 +161,11 @@ def _start_in_equal_means(problem: Problem, q: int) -> State | None:
     rows = np.asarray(problem.sample) @ left[:, rank:]
     widest = left[:, rank:] @ np.linalg.eigh(rows.T @ rows)[1][:, ::-1]
     W = np.hstack([widest, left[:, :rank][:, ::-1]])[:, :q]
-    return padded_state(problem, W) if W.shape[1] == q else None
+    if W.shape[1] < q:
+        return None
+    # W is 0 in the directions in which the rows are constant.
+    space = (problem.space or RowSpace(problem.d)).limited(most_constant(q))
+    return State.at(np.pad(W, [(0, space.n_constant), (0, 0)]))
 
 
 def _sums_of_classes(shard: LoadedShard) -> Array:

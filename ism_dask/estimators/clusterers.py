@@ -191,8 +191,8 @@ class ClusteringIKDR(ClusterMixin, IKDR):
 
         solver, saved_fit = self._solver, current_fit()
         time_limit = TimeLimit(solver.max_seconds, saved_fit.earlier_seconds)
-        search = Search(engine, solver, partial(report, prepared), time_limit)
-        alternation = Alternation(graph, guide, problem, self.n_clusters, q, search, saved_fit)
+        search = Search(engine, solver, partial(report, prepared), time_limit, saved_fit)
+        alternation = Alternation(graph, guide, problem, self.n_clusters, q, search)
         result = alternation.run(self.outer_tol, self.max_outer, report_round)
         pair, tol = result.pair, self.plan.iterations.tol
         affine, extension = prepared.affine, result.embedding.extension

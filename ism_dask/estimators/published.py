@@ -200,8 +200,8 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
         start = None
         if earlier is not None and q <= prepared.n_varying:
             start = State.at(prepared.orthonormal(earlier))
-        search = Search(engine, solver, partial(report, prepared), time_limit)
-        solution = search.run(whole, q, start, saved_fit)
+        search = Search(engine, solver, partial(report, prepared), time_limit, saved_fit)
+        solution = search.run(whole, q, start)
     turned = rotated(solution, prepared, parameters.rotation)
     contributing = rows.contributing(dependence)
     with on_this_machine():

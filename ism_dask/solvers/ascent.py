@@ -67,7 +67,7 @@ def ascend(
     W: Array,
     precondition: Precondition | None = None,
     *,
-    limit: Callable[[Any], float] = residual_limit,
+    limit: float | None = None,
     max_iter: int,
     time_limit: TimeLimit | None = None,
     state: State | None = None,
@@ -78,23 +78,18 @@ def ascend(
 ) -> AscentResult:
     """Return the result of an ascent from W (d, q), which ends where W is stationary.
 
+    `evaluate` returns J and Phi W (d, q) at a W, and `on_iteration` is called after each step.
+
     Parameters
     ----------
-    evaluate : callable
-        Returns J and Phi W (d, q) at a W.
-    W : (d, q) array
-    precondition : callable, optional
-    limit : callable
-        Returns the residual at which W counts as stationary, from the evaluation there.
+    limit : float, optional
+        The residual at which W counts as stationary. Default: `residual_limit` of a prediction.
     max_iter : int
         The most steps, with those in the history.
-    time_limit : TimeLimit, optional
     state : State, optional
         The state whose history this ascent continues.
     saved : State, optional
         The state at which this ascent was interrupted: it continues there.
-    on_iteration : callable, optional
-        Called with the state after each step.
     curvature : deque, optional
         That of an ascent on other rows or in single precision, with which the steps begin.
     still : float
@@ -103,12 +98,12 @@ def ascend(
     time_limit = TimeLimit() if time_limit is None else time_limit
     memory = no_curvature() if curvature is None else curvature
     begun = 0 if state is None else state.iteration
+    steps = _AscentSteps(evaluate, precondition, memory, limit, begun, still)
     if saved is not None:
         W, state = saved.current.W, saved
         memory.clear()
         memory.extend(saved.curvature)
     start = State.at(W) if state is None else replace(state, current=Candidate(W, np.zeros(0)))
-    steps = _AscentSteps(evaluate, precondition, memory, limit, begun, still)
     state, status = drive(steps, start, max_iter, time_limit, on_iteration)
     value = steps.value
     if not state.history:
@@ -117,48 +112,48 @@ def ascend(
         if on_iteration is not None:
             on_iteration(state)
     W, values, product = rayleigh_ritz(state.current.W, value.product)
-    return AscentResult(W, values, value.objective, product, limit(value), state, status)
+    return AscentResult(W, values, value.objective, product, steps.limit_here, state, status)
 
 
+@dataclass(eq=False)
 class _AscentSteps:
-    """The steps of L-BFGS, for the driver; `value` is the evaluation at the current W."""
+    """The steps of L-BFGS after `begun` others, for the driver; `value` is J at the current W."""
 
-    value: Slope
+    evaluate: Callable[[Array], Slope]
+    precondition: Precondition | None
+    memory: Curvature
+    limit: float | None
+    begun: int
+    still: float
+    value: Any = None
 
-    def __init__(  # noqa: PLR0917
-        self,
-        evaluate: Callable[[Array], Slope],
-        precondition: Precondition | None,
-        memory: Curvature,
-        limit: Callable[[Any], float],
-        begun: int,
-        still: float,
-    ) -> None:
-        self._evaluate, self._precondition, self._memory = evaluate, precondition, memory
-        self._limit, self._begun, self._still = limit, begun, still
+    @property
+    def limit_here(self) -> float:
+        """The residual at which the current W counts as stationary."""
+        return residual_limit(self.value) if self.limit is None else self.limit
 
     def init(self, state: State) -> State:
         """Return the state with J at its W, from which J rises in every step."""
         W = state.current.W
-        self.value = self._evaluate(W)
+        self.value = self.evaluate(W)
         check_finite(self.value.product)
-        self._ascent = lbfgs_ascent(self._evaluate, W, self.value, self._precondition, self._memory)
+        self._moves = lbfgs_ascent(self.evaluate, W, self.value, self.precondition, self.memory)
         here = self._candidate(W)
-        return State(here, here, state.history, here.objective, tuple(self._memory))
+        return State(here, here, state.history, here.objective, tuple(self.memory))
 
     def terminate(self, state: State) -> Status | None:
         """Return how the ascent ends at a state, or None if it goes on."""
-        if relative_residual(state.current.W, self.value.product) <= self._limit(self.value):
+        if relative_residual(state.current.W, self.value.product) <= self.limit_here:
             return Status.CONVERGED
-        own = state.history[self._begun :][-_PLATEAU_STEPS - 1 :]
+        own = state.history[self.begun :][-_PLATEAU_STEPS - 1 :]
         rise = np.abs(np.diff([record.objective for record in own]))
-        flat = self._still * abs(self.value.objective)
+        flat = self.still * abs(self.value.objective)
         is_still = len(rise) == _PLATEAU_STEPS and rise.mean() <= flat
         return Status.STALLED if is_still else None
 
     def step(self, state: State) -> State | None:
         """Return the state after a step, or None if no step along the slope raises J."""
-        move = next(self._ascent, None)
+        move = next(self._moves, None)
         if move is None:
             return None
         W, self.value = move
@@ -166,14 +161,9 @@ class _AscentSteps:
 
     def noted(self, state: State, W: Array) -> State:
         """Return the state with a record of W, at which J was evaluated."""
-        residual, limit = relative_residual(W, self.value.product), self._limit(self.value)
-        return state.advanced(
-            self._candidate(W),
-            residual,
-            limit=limit,
-            settled=residual <= limit,
-            curvature=self._memory,
-        )
+        residual, limit = relative_residual(W, self.value.product), self.limit_here
+        now, settled = self._candidate(W), residual <= limit
+        return state.advanced(now, residual, limit=limit, settled=settled, curvature=self.memory)
 
     def _candidate(self, W: Array) -> Candidate:
         inner = W.T @ self.value.product

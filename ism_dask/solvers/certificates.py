@@ -43,21 +43,10 @@ def certify(
 ) -> Certificate:
     """Return the certificate of W: whether it is a local maximum of J.
 
-    Parameters
-    ----------
-    tangents : Tangents
-        The directions in which W can turn.
-    value : Slope
-        J and Phi W (d, q) at W, under the true kernel.
-    hessian : callable
-        Returns the second derivative (p, p) of -J along the tangents, or an operator that
-        multiplies by it. It is called only if W is stationary.
-    n_rows : int
-        The number of rows.
-    limit : float
-        The largest residual of a W that counts as stationary.
-    has_constant : bool
-        Whether W may also turn into directions in which the rows are constant.
+    `value` is J and Phi W (d, q) at W, under the true kernel. `hessian` returns the second
+    derivative (p, p) of -J along the tangents, or an operator that multiplies by it; it is called
+    only if W is stationary, with a residual of at most `limit`. With `has_constant`, W may also
+    turn into directions in which the rows are constant.
     """
     residual = relative_residual(tangents.W, value.product)
     certificate = Certificate(residual=residual, residual_rows=n_rows)
@@ -89,13 +78,7 @@ def certify(
 
 
 def certify_dependence(problem: Problem, W: Array) -> Certificate:
-    """Return the certificate of W (r + s, q) by passes over all pairs of rows.
-
-    Raises
-    ------
-    MemoryError
-        If a task of such a pass would not fit into memory.
-    """
+    """Return the certificate of W (r + s, q) by passes over all pairs of rows."""
     n_varying, q = problem.d, W.shape[1]
     has_constant = len(W) > n_varying and not W[n_varying:].any()
     W = W[:n_varying] if has_constant else W

@@ -45,16 +45,7 @@ _STATIONARY = 1e-10
 
 
 class SpectralSteps:
-    """The steps of ISM, for the driver.
-
-    Parameters
-    ----------
-    operator : Operator
-    q : int
-        Columns of W.
-    stopping : Stopping
-    time_limit : TimeLimit
-    """
+    """The steps of ISM to a W of q columns, for the driver."""
 
     def __init__(
         self, operator: Operator, q: int, stopping: Stopping, time_limit: TimeLimit
@@ -85,7 +76,11 @@ class SpectralSteps:
         W, stopping = state.current.W, self._stopping
         evaluation = self._phi(W)
         if not np.isfinite(state.current.objective):
-            state = _with_objective(state, evaluation.objective)
+            current = replace(state.current, objective=evaluation.objective)
+            state = replace(state, current=current)
+            # The start may be the best W only if it has all q columns.
+            if W.shape[1] == len(current.eigenvalues):
+                state = replace(state, best=current, peak=current.objective)
         # The leading eigenpairs of Phi, whose vectors are the next W.
         spectrum = leading_eigenpairs(
             check_finite(evaluation.phi),
@@ -99,14 +94,16 @@ class SpectralSteps:
         settled = stopping.tol_is_met(change, angle := subspace_sine(state.current.W, W))
         # The last W needs no d x d matrix: a cheaper pass gives J and the residual.
         is_last = settled or self._time_limit.is_over or state.iteration + 1 >= stopping.max_iter
-        tried: PhiEvaluation | ProductEvaluation
+        tried: Evaluation
         tried = self._operator.gradient(W) if is_last else self._operator.phi(W)
         self._point = W, tried
         residual = relative_residual(W, _product(tried, W))
+        # The decrease of J that approximation and rounding may cause.
+        share = min(tried.error / 4, _TIE) if tried.approximate else 0.0
         return state.advanced(
             Candidate(W, values, spectrum.following, tried.objective),
             residual,
-            slack=_slack(tried),
+            slack=(share + tried.noise) * abs(tried.objective),
             settled=settled or stopping.is_stationary(residual, angle),
         )
 
@@ -145,24 +142,17 @@ def solve(
     *,
     on_iteration: Callable[[State], None] | None = None,
     state: State | None = None,
+    time_limit: TimeLimit | None = None,
 ) -> Solution:
     """Return the solution of the spectral steps, from the spectral start or from `state`.
 
-    Parameters
-    ----------
-    operator : Operator
-    q : int
-        Columns of W.
-    stopping : Stopping
-        The rule that ends the iteration.
-    on_iteration : callable, optional
-        Called with the `State` after every iteration.
-    state : State, optional
-        The state of an interrupted run, which continues to the same solution, bit for bit.
+    `state` may be that of an interrupted run, which continues to the same solution, bit for bit.
+    The time limit is that of the whole fit; by default that of `stopping`.
     """
     state = spectral_state(operator, q) if state is None else state
-    earlier = state.history[-1].seconds if state.history else 0.0
-    time_limit = TimeLimit(stopping.max_seconds, earlier)
+    if time_limit is None:
+        earlier = state.history[-1].seconds if state.history else 0.0
+        time_limit = TimeLimit(stopping.max_seconds, earlier)
     steps = SpectralSteps(operator, q, stopping, time_limit)
     return steps.solution(*drive(steps, state, stopping.max_iter, time_limit, on_iteration))
 
@@ -172,23 +162,14 @@ def solution_at(  # noqa: PLR0917
     W: Array,
     status: Status,
     history: tuple[Record, ...] = (),
-    evaluation: PhiEvaluation | ProductEvaluation | None = None,
+    evaluation: Evaluation | None = None,
     following: float = np.nan,
 ) -> Solution:
     """Return the solution in the span of W (d, q), by Rayleigh-Ritz, in double precision.
 
-    Parameters
-    ----------
-    operator : Operator
-    W : (d, q) array
-    status : Status
-        How the run of these iterations ended.
-    history : tuple of Record
-    evaluation : PhiEvaluation or ProductEvaluation, optional
-        That at W. By default J and Phi W come from `operator.gradient`.
-    following : float
-        The largest eigenvalue of Phi outside of W, computed by default. If it exceeds those of W,
-        the eigengap is negative: the spectral step would leave W.
+    `evaluation` is that at W; by default J and Phi W come from `operator.gradient`. `following` is
+    the largest eigenvalue of Phi outside of W, computed by default. If it exceeds those of W, the
+    eigengap is negative: the spectral step would leave W.
     """
     if not np.isfinite(following):
         at_W = evaluation if isinstance(evaluation, PhiEvaluation) else operator.phi(W)
@@ -216,35 +197,16 @@ def spectral_state(operator: Operator, q: int) -> State:
     If Phi0 determines fewer than q of them (with c classes its rank is c - 1), W has only those:
     others would be rounding noise, and the first iteration computes q in any case.
     """
-    start = _spectrum_of_phi0(operator, q)
+    start = spectral_start(operator, q)
     W = start.vectors if start.null.all() else start.vectors[:, ~start.null]
     return State.at(W, start.values)
 
 
-def spectral_start(operator: Operator, q: int) -> Array:
-    """Return the q leading eigenvectors (d, q) of Phi0."""
-    return _spectrum_of_phi0(operator, q).vectors
-
-
-def _spectrum_of_phi0(operator: Operator, q: int) -> Spectrum:
+def spectral_start(operator: Operator, q: int) -> Spectrum:
+    """Return the q leading eigenpairs of Phi0."""
     return leading_eigenpairs(check_finite(operator.phi0()), q, space=space_of(operator))
 
 
-def _product(evaluation: PhiEvaluation | ProductEvaluation, W: Array) -> Array:
+def _product(evaluation: Evaluation, W: Array) -> Array:
     """Return Phi W (d, k)."""
     return evaluation.phi @ W if isinstance(evaluation, PhiEvaluation) else evaluation.product
-
-
-def _with_objective(state: State, objective: float) -> State:
-    """Return the state before the first iteration with J at its W."""
-    current = replace(state.current, objective=objective)
-    # The start may be the best W only if it has all q columns.
-    if current.W.shape[1] < len(current.eigenvalues):
-        return replace(state, current=current)
-    return replace(state, current=current, best=current, peak=objective)
-
-
-def _slack(evaluation: Evaluation) -> float:
-    """Return the decrease of J that approximation and rounding may cause."""
-    share = min(evaluation.error / 4, _TIE) if evaluation.approximate else 0.0
-    return (share + evaluation.noise) * abs(evaluation.objective)

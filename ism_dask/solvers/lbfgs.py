@@ -59,23 +59,18 @@ def lbfgs_ascent(
 ) -> Iterator[tuple[Array, _Value]]:
     """Yield points (d, k) with orthonormal columns, J growing from one to the next.
 
-    The iterator ends when no step along the slope raises J any more.
+    The first point W, where the evaluation is `now`, is not yielded. The iterator ends when no step
+    along the slope raises J any more.
 
     Parameters
     ----------
-    evaluate : callable
-        Returns J and Phi W (d, k) at a point.
-    W : (d, k) array
-        The first point, which is not yielded.
-    now : Slope
-        The evaluation at W.
     precondition : callable, optional
         Multiplies a slope (d, k) by an estimate of the inverse curvature, which may be off by a
         factor but must be positive definite.
     curvature : deque, optional
         From an ascent of a similar J that ended at W. It holds that of this ascent afterwards.
     """
-    guess = _identity if precondition is None else precondition
+    guess = precondition or (lambda Z: Z)
     memory = no_curvature() if curvature is None else curvature
     uphill = tangent(W, now.product)
     while True:
@@ -106,11 +101,7 @@ def no_curvature() -> Curvature:
 
 
 def _line_search(
-    evaluate: Callable[[Array], _Value],
-    W: Array,
-    now: _Value,
-    direction: Array,
-    slope: float,
+    evaluate: Callable[[Array], _Value], W: Array, now: _Value, direction: Array, slope: float
 ) -> tuple[Array, Array, _Value] | None:
     """Return a step, its end point and the evaluation there, or None if no length raises J."""
     share = min(1.0, _LONGEST / max(float(np.linalg.norm(direction, 2)), _TINY))
@@ -125,10 +116,6 @@ def _line_search(
         best = -slope / bend if bend < 0 else _LONGEST_CUT
         share *= float(np.clip(best, _SHORTEST_CUT, _LONGEST_CUT))
     return None
-
-
-def _identity(Z: Array) -> Array:
-    return Z
 
 
 def _direction(uphill: Array, memory: Curvature, guess: Precondition) -> Array:

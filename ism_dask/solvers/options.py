@@ -19,14 +19,6 @@ from ism_dask.records.iteration import Solution, State
 from ism_dask.records.stopping_rule import ANGLE, Stopping
 from ism_dask.solvers import ism
 
-# The estimators that maximise the dependence of X W.
-DEPENDENCE_ESTIMATORS = (
-    "SupervisedIKDR",
-    "UnsupervisedIKDR",
-    "SemiSupervisedIKDR",
-    "AlternativeIKDR",
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Solver:
@@ -38,13 +30,18 @@ class Solver:
     Attributes
     ----------
     estimators : tuple of str
-        The names of the estimators that the solver serves.
+        The names of the estimators that the solver serves, by default of those by dependence.
     ends_by_change : bool
         Whether the solver may end by the change of the eigenvalues. With small steps that change is
         small from the first step on, so that other solvers than ISM end by the residual.
     """
 
-    estimators: ClassVar[tuple[str, ...]] = DEPENDENCE_ESTIMATORS
+    estimators: ClassVar[tuple[str, ...]] = (
+        "SupervisedIKDR",
+        "UnsupervisedIKDR",
+        "SemiSupervisedIKDR",
+        "AlternativeIKDR",
+    )
     ends_by_change: ClassVar[bool] = False
 
     max_iter: int
@@ -137,15 +134,14 @@ class ISM(Solver):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.tol is not None:
-            check_open_interval("`tol`", self.tol, 0, np.inf)
-        if self.angle_tol is not None:
-            check_open_interval("`angle_tol`", self.angle_tol, 0, np.inf)
-            if self.tol is None:
-                raise ValueError(
-                    f"`angle_tol` goes with `tol`, which is None: then the angle has to be below "
-                    f"{ANGLE:g} in any case; got {self.angle_tol!r}"
-                )
+        for name in ("tol", "angle_tol"):
+            if getattr(self, name) is not None:
+                check_open_interval(f"`{name}`", getattr(self, name), 0, np.inf)
+        if self.angle_tol is not None and self.tol is None:
+            raise ValueError(
+                f"`angle_tol` goes with `tol`, which is None: then the angle has to be below "
+                f"{ANGLE:g} in any case; got {self.angle_tol!r}"
+            )
 
     @property
     def stopping(self) -> Stopping:
@@ -170,10 +166,7 @@ class Ascent(Solver):
     max_iter: int = 100
 
 
-SOLVERS: dict[str, type[Solver]] = {
-    "ascent": Ascent,
-    "ism": ISM,
-}
+SOLVERS: dict[str, type[Solver]] = {"ascent": Ascent, "ism": ISM}
 
 
 def as_solver(solver: str | Solver) -> Solver:

@@ -20,13 +20,12 @@ from ism_dask.engines import (
     first_that_serves,
 )
 from ism_dask.engines.operator import check_finite
-from ism_dask.linalg.null_space import RowSpace
 from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.iteration import Solution, State
-from ism_dask.records.stopping_rule import RESIDUAL, Stopping
-from ism_dask.solvers.ascent import AscentResult, ascend
-from ism_dask.solvers.driver import TimeLimit, drive
-from ism_dask.solvers.ism import SpectralSteps, solution_at, spectral_state
+from ism_dask.records.stopping_rule import RESIDUAL
+from ism_dask.solvers.ascent import ascend
+from ism_dask.solvers.driver import TimeLimit
+from ism_dask.solvers.ism import solution_at, solve
 from ism_dask.solvers.lbfgs import Precondition
 from ism_dask.solvers.options import ISM, Solver
 from ism_dask.stationarity import with_true_residual
@@ -47,36 +46,20 @@ _LEAST_GAP = 1e-3
 class Search:
     """The parameters of a search for the W of largest J.
 
-    Attributes
-    ----------
-    engine : str or EngineOptions
-        A name in `ENGINES`, "auto", or an engine with its options.
-    solver : Solver
-    on_iteration : callable, optional
-        Called with the state after each iteration.
-    time_limit : TimeLimit
-        That of the whole fit.
+    The time limit is that of the whole fit. Each iteration is reported by `on_iteration`, and saved
+    by the saved fit.
     """
 
     engine: str | EngineOptions
     solver: Solver = field(default_factory=ISM)
     on_iteration: Callable[[State], None] | None = field(default=None, repr=False)
     time_limit: TimeLimit = field(default_factory=TimeLimit)
+    saved_fit: CheckpointedFit = field(default_factory=CheckpointedFit, repr=False)
 
-    def run(
-        self,
-        problem: Problem,
-        q: int,
-        state: State | None = None,
-        saved_fit: CheckpointedFit | None = None,
-    ) -> Solution:
-        """Return the solution, with W (d, q), from `state` or the spectral start.
-
-        `saved_fit` saves each run of a solver.
-        """
-        run = _Run(self, problem, q, CheckpointedFit() if saved_fit is None else saved_fit)
+    def run(self, problem: Problem, q: int, state: State | None = None) -> Solution:
+        """Return the solution, with W (d, q), from `state` or the spectral start."""
         engines = as_engine(self.engine).engines(problem, q)
-        return first_that_serves(engines, partial(run.solve, state=state))
+        return first_that_serves(engines, partial(self._solution, q=q, state=state))
 
     def under(self, problem: Problem, solution: Solution) -> Solution:
         """Return the W of a solution as one of another problem, where it need not be stationary."""
@@ -89,24 +72,14 @@ class Search:
 
         return first_that_serves(as_engine(self.engine).engines(problem, W.shape[1]), evaluate)
 
-
-@dataclass(frozen=True)
-class _Run:
-    """One search with its problem."""
-
-    search: Search
-    problem: Problem
-    q: int
-    saved_fit: CheckpointedFit
-
-    def solve(self, engine: Engine, state: State | None) -> Solution:
+    def _solution(self, engine: Engine, q: int, state: State | None) -> Solution:
         """Return the solution by an engine that is accurate enough for the status "converged"."""
-        solution = self._with_true_status(engine, state)
+        solution = self._with_true_status(engine, q, state)
         while (finer := self._finer(engine, solution)) is not None:
             engine = finer
             continued = State.at(solution.W, solution.eigenvalues, solution.history)
             try:
-                solution = self._with_true_status(engine, continued)
+                solution = self._with_true_status(engine, q, continued)
             except DeclinedError:
                 break
         return solution
@@ -119,21 +92,22 @@ class _Run:
         insufficient = solution.status in (Status.APPROXIMATE, Status.STALLED) or (
             engine.approximate and jumps and solution.status is Status.SWINGS
         )
-        return engine.finer() if insufficient and not self.search.time_limit.is_over else None
+        return engine.finer() if insufficient and not self.time_limit.is_over else None
 
-    def _with_true_status(self, engine: Engine, state: State | None) -> Solution:
+    def _with_true_status(self, engine: Engine, q: int, state: State | None) -> Solution:
         """Return the solution by one engine, with the residual under the true kernel."""
-        operator = PaddedOperator(engine, _constant_directions(self.q))
-        solver, search = self.search.solver, self.search
-        if isinstance(solver, ISM):
-            solution = self._by_spectral_steps(operator, state)
+        operator, limit = PaddedOperator(engine, most_constant(q)), self.time_limit
+        if isinstance(self.solver, ISM):
+            solution = self._by_spectral_steps(operator, q, state)
         else:
-            end = solver.solve(
-                operator,
-                self.q,
-                self._stopping_of_others(state),
-                on_iteration=search.on_iteration,
-                state=state,
+            stopping = self.solver.stopping
+            if limit.max_seconds is not None:
+                # Other solvers count the seconds of the history, too.
+                earlier = state.history[-1].seconds if state is not None and state.history else 0.0
+                left = max(0.0, limit.max_seconds - limit.seconds)
+                stopping = replace(stopping, max_seconds=left + earlier)
+            end = self.solver.solve(
+                operator, q, stopping, on_iteration=self.on_iteration, state=state
             )
             solution = solution_at(operator, end.W, end.status, end.history)
         solution = with_true_residual(engine, solution)
@@ -141,18 +115,20 @@ class _Run:
             return replace(solution, status=Status.APPROXIMATE)
         return solution
 
-    def _by_spectral_steps(self, operator: PaddedOperator, state: State | None) -> Solution:
+    def _by_spectral_steps(self, operator: PaddedOperator, q: int, state: State | None) -> Solution:
         """Return the solution of spectral steps, and of an ascent if they do not converge."""
-        saved, save = self.saved_fit.next_run()
-        stopping, time_limit = self.search.solver.stopping, self.search.time_limit
-        if saved is None:
-            saved = spectral_state(operator, self.q) if state is None else state
-        steps = SpectralSteps(operator, self.q, stopping, time_limit)
-        ended = drive(steps, saved, stopping.max_iter, time_limit, self._watched(save))
-        solution = steps.solution(*ended)
+        saved, note = self._next_run()
+        solution = solve(
+            operator,
+            q,
+            self.solver.stopping,
+            on_iteration=note,
+            state=state if saved is None else saved,
+            time_limit=self.time_limit,
+        )
         # If Gamma has negative parts, J can rise without any dependence, by a W for which all rows
         # are dissimilar. Do not seek that maximum in runs that end by `tol`, before the last round.
-        climbs = self.problem.gamma.is_psd or not self._is_published
+        climbs = operator.engine.problem.gamma.is_psd or not self._is_published
         swings = solution.status is Status.SWINGS
         if climbs and swings and not self._finer(operator.engine, solution):
             return self._ascend(operator, solution)
@@ -160,78 +136,56 @@ class _Run:
 
     def _ascend(self, operator: PaddedOperator, solution: Solution) -> Solution:
         """Return the solution of gradient steps, the first of them in the precision of the rows."""
-        W, constant = solution.W, _constant_directions(self.q)
-        engine = operator.engine.steady(W[: self.problem.d])
+        W, constant = solution.W, most_constant(solution.W.shape[1])
+        engine = operator.engine.steady(W[: operator.space.n_varying])
         guess = None
         if not self._is_published:
             guess = inverse_gaps(operator.phi(W).phi, W, solution.eigenvalues)
         state = State.at(W, solution.eigenvalues, solution.history)
+        stages = [(PaddedOperator(engine, constant), _FINE, _STILL)]
         rest = _FINE if engine.approximate else _ROUGH
         if engine.double is not engine and solution.residual > rest:
             rough = PaddedOperator(engine, constant, rough=True)
-            state = self._climbed(rough, state, guess, rest, _ROUGHLY_STILL).state
-        result = self._climbed(PaddedOperator(engine, constant), state, guess, _FINE, _STILL)
+            stages.insert(0, (rough, rest, _ROUGHLY_STILL))
+        for stage, residual, still in stages:
+            saved, note = self._next_run()
+            result = ascend(
+                stage.gradient,
+                state.current.W,
+                guess,
+                limit=residual,
+                max_iter=self.solver.max_iter,
+                time_limit=self.time_limit,
+                state=state,
+                saved=saved,
+                on_iteration=note,
+                still=still,
+            )
+            state = result.state
         status = result.status
         # Rounding may hide the last rise of J from the steps.
         if status in (Status.MAX_ITER, Status.STALLED) and result.residual <= RESIDUAL:
             status = Status.CONVERGED
-        return solution_at(operator, result.state.best.W, status, result.state.history)
+        return solution_at(operator, state.best.W, status, state.history)
 
-    def _climbed(
-        self,
-        operator: PaddedOperator,
-        state: State,
-        guess: Precondition | None,
-        rest: float,
-        still: float,
-    ) -> AscentResult:
-        """Return the result of an ascent down to a residual, or until J is still."""
+    def _next_run(self) -> tuple[State | None, Callable[[State], None]]:
+        """Return the saved state of the next run, and what saves and reports each of its states."""
         saved, save = self.saved_fit.next_run()
-        return ascend(
-            operator.gradient,
-            state.current.W,
-            guess,
-            limit=lambda _: rest,
-            max_iter=self.search.solver.max_iter,
-            time_limit=self.search.time_limit,
-            state=state,
-            saved=saved,
-            on_iteration=self._watched(save),
-            still=still,
-        )
-
-    def _watched(self, save: Callable[[State], None]) -> Callable[[State], None]:
-        """Return what is called after each iteration: it saves the state and reports it."""
-        watch = self.search.on_iteration
 
         def note(state: State) -> None:
             save(state)
-            if watch is not None:
-                watch(state)
+            if self.on_iteration is not None:
+                self.on_iteration(state)
 
-        return note
-
-    def _stopping_of_others(self, state: State | None) -> Stopping:
-        """Return the stopping rule for a solver that counts the seconds of its history."""
-        left, earlier = self.search.time_limit.seconds_left, 0.0
-        if state is not None and state.history:
-            earlier = state.history[-1].seconds
-        max_seconds = None if left is None else left + earlier
-        return replace(self.search.solver.stopping, max_seconds=max_seconds)
+        return saved, note
 
     @property
     def _is_published(self) -> bool:
         """Whether a number as `tol` ends the run."""
-        return self.search.solver.stopping.tol is not None
+        return self.solver.stopping.tol is not None
 
 
-def padded_state(problem: Problem, W: Array) -> State:
-    """Return the start at W (r, q), with 0 in the directions in which the rows are constant."""
-    space = (problem.space or RowSpace(problem.d)).limited(_constant_directions(W.shape[1]))
-    return State.at(np.pad(W, [(0, space.n_constant), (0, 0)]))
-
-
-def _constant_directions(q: int) -> int:
+def most_constant(q: int) -> int:
     """Return how many constant directions W may use: its q columns, and one for the eigengap."""
     return q + 1
 
@@ -244,12 +198,12 @@ def solution_of_whole_space(problem: Problem, options: str | EngineOptions) -> S
     zero, the eigenvalue of directions in which the rows are constant.
     """
 
-    def solve(engine: Engine) -> Solution:
+    def evaluate(engine: Engine) -> Solution:
         W, operator = np.eye(problem.d), PaddedOperator(engine, 0)
-        end = ascend(operator.gradient, W, limit=lambda _: RESIDUAL, max_iter=1)
+        end = ascend(operator.gradient, W, limit=RESIDUAL, max_iter=1)
         return with_true_residual(engine, solution_at(operator, W, end.status, end.state.history))
 
-    return first_that_serves(as_engine(options).engines(problem, problem.d), solve)
+    return first_that_serves(as_engine(options).engines(problem, problem.d), evaluate)
 
 
 def inverse_gaps(phi: Array, W: Array, eigenvalues: Array) -> Precondition:

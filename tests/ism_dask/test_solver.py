@@ -246,11 +246,11 @@ class Climb(Solver):
     max_iter: int = 50
 
     def solve(self, operator, q, stopping, *, on_iteration=None, state=None):
-        W = spectral_start(operator, q) if state is None else state.current.W
+        W = spectral_start(operator, q).vectors if state is None else state.current.W
         end = ascend(
             operator.gradient,
             W,
-            limit=lambda _: 1e-6,
+            limit=1e-6,
             max_iter=stopping.max_iter,
             on_iteration=on_iteration,
         )
