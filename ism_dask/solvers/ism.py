@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.engines.operator import (
     DOUBLE_NOISE,
-    Evaluation,
     Operator,
     PhiEvaluation,
     ProductEvaluation,
@@ -43,6 +43,8 @@ _FLAT = 1e-9
 # At this residual W is stationary, whichever rule ended the iteration.
 _STATIONARY = 1e-10
 
+AnyEvaluation: TypeAlias = PhiEvaluation | ProductEvaluation
+
 
 class SpectralSteps:
     """The steps of ISM to a W of q columns, for the driver."""
@@ -53,7 +55,7 @@ class SpectralSteps:
         self._operator, self._q = operator, q
         self._stopping, self._time_limit = stopping, time_limit
         # The current W with its evaluation, once there is one.
-        self._point: tuple[Array, Evaluation] | None = None
+        self._point: tuple[Array, AnyEvaluation] | None = None
 
     def init(self, state: State) -> State:
         """Return the state as it is: its W is evaluated when a step needs that."""
@@ -94,7 +96,7 @@ class SpectralSteps:
         settled = stopping.tol_is_met(change, angle := subspace_sine(state.current.W, W))
         # The last W needs no d x d matrix: a cheaper pass gives J and the residual.
         is_last = settled or self._time_limit.is_over or state.iteration + 1 >= stopping.max_iter
-        tried: Evaluation
+        tried: AnyEvaluation
         tried = self._operator.gradient(W) if is_last else self._operator.phi(W)
         self._point = W, tried
         residual = relative_residual(W, _product(tried, W))
@@ -130,7 +132,7 @@ class SpectralSteps:
         last = self._last(W)
         return last if isinstance(last, PhiEvaluation) else self._operator.phi(W)
 
-    def _last(self, W: Array) -> Evaluation | None:
+    def _last(self, W: Array) -> AnyEvaluation | None:
         """Return what the last pass has computed, if it was at W."""
         return self._point[1] if self._point is not None and self._point[0] is W else None
 
@@ -162,7 +164,7 @@ def solution_at(  # noqa: PLR0917
     W: Array,
     status: Status,
     history: tuple[Record, ...] = (),
-    evaluation: Evaluation | None = None,
+    evaluation: AnyEvaluation | None = None,
     following: float = np.nan,
 ) -> Solution:
     """Return the solution in the span of W (d, q), by Rayleigh-Ritz, in double precision.
@@ -207,6 +209,6 @@ def spectral_start(operator: Operator, q: int) -> Spectrum:
     return leading_eigenpairs(check_finite(operator.phi0()), q, space=space_of(operator))
 
 
-def _product(evaluation: Evaluation, W: Array) -> Array:
+def _product(evaluation: AnyEvaluation, W: Array) -> Array:
     """Return Phi W (d, k)."""
     return evaluation.phi @ W if isinstance(evaluation, PhiEvaluation) else evaluation.product
