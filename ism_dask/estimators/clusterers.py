@@ -35,7 +35,6 @@ from ism_dask.gamma.embedding_guides import (
     EMBEDDING,
     ClusterGuide,
     EmbeddingGuide,
-    PublishedClusterGuide,
     normalise_rows,
     weighted_facts,
 )
@@ -54,7 +53,10 @@ from ism_dask.solvers.search import Search
 from ism_dask.status import Status, components_advice
 
 # The graphs of X W, by name, with the guide that makes Gamma of their embedding alone.
-_GRAPHS = {"regularised": (REGULARISED, ClusterGuide), "kernel": (PUBLISHED, PublishedClusterGuide)}
+_GRAPHS = {
+    "regularised": (REGULARISED, ClusterGuide()),
+    "kernel": (PUBLISHED, ClusterGuide(published=True)),
+}
 # Seed of k-means if `random_state` is None.
 _SEED = 0
 # Rows that `predict` embeds at a time.
@@ -148,7 +150,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
 
     def _guide(self, y: Any, n: int, weights: Array | None) -> EmbeddingGuide:  # noqa: ARG002
         """Return the embedding guide for the n rows with weights, made from y, or without it."""
-        return _GRAPHS[self.graph][1]()
+        return _GRAPHS[self.graph][1]
 
     def predict(self, X: Any) -> Any:
         """Return the cluster of each row; the rows need not have been in the fit.

@@ -51,23 +51,22 @@ class EmbeddingGuide(ABC):
         return self if self.Y is None else replace(self, Y=self.Y[order])
 
 
+@dataclass(frozen=True, eq=False)
 class ClusterGuide(EmbeddingGuide):
-    """`Gamma = U U^T` without given labels. U is centred and its columns have length 1."""
+    """`Gamma = U U^T` without given labels. U is centred and its columns have length 1.
+
+    As `published` U is not centred, and `Gamma = D^-1/2 H U U^T H D^-1/2`.
+    """
+
+    published: bool = False
 
     def gamma(self, embedded: Shards) -> tuple[Gamma, Shards]:
-        """Return Gamma, and the shards with U."""
-        rows = embedded.derive(GAMMA_FACTS, _embedding_rows).persisted()
-        return Gamma(np.ones(_width(embedded))), rows
-
-
-class PublishedClusterGuide(EmbeddingGuide):
-    """`Gamma = D^-1/2 H U U^T H D^-1/2` without given labels, as published; U is not centred."""
-
-    def gamma(self, embedded: Shards) -> tuple[Gamma, Shards]:
-        """Return Gamma, and the shards with `D^-1/2 H U`."""
-        means = _means(embedded, EMBEDDING)
-        rows = embedded.derive(GAMMA_FACTS, _omega_rows, means).persisted()
-        return Gamma(np.ones(_width(embedded))), rows
+        """Return Gamma, and the shards with U, or `D^-1/2 H U`."""
+        if self.published:
+            rows = embedded.derive(GAMMA_FACTS, _omega_rows, _means(embedded, EMBEDDING))
+        else:
+            rows = embedded.derive(GAMMA_FACTS, _embedding_rows)
+        return Gamma(np.ones(_width(embedded))), rows.persisted()
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,8 +113,7 @@ class ScoreGuide(EmbeddingGuide):
         rows = rows.derive(GAMMA_FACTS, _centred, means).persisted()
         squares = rows.fold(_column_squares)
         traces = np.bincount(self.experts, squares[k:])
-        omega = _with_trace_one(squares[:k])
-        return Gamma(np.concatenate([omega, self.mu / traces[self.experts]])), rows
+        return _beside_omega(squares[:k], self.mu / traces[self.experts]), rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,8 +133,7 @@ class AvoidGuide(EmbeddingGuide):
         given, k = embedded.with_rows(_GIVEN, self.Y), _width(embedded)
         rows = given.derive(GAMMA_FACTS, _omega_and_given).persisted()
         squares = rows.fold(_column_squares)
-        omega = _with_trace_one(squares[:k])
-        return Gamma(np.append(omega, self._signs(squares[k:]))), rows
+        return _beside_omega(squares[:k], self._signs(squares[k:])), rows
 
     def initial_gamma(self, embedded: Shards) -> tuple[Gamma, Shards]:
         """Return only the part of Gamma with the labels to avoid.
@@ -173,12 +170,10 @@ def _means(shards: Shards, fact: RowFact) -> Array:
     return np.asarray(sums / size)
 
 
-def _with_trace_one(squares: Array) -> Array:
-    """Return the signs (k,) that give Omega trace one, from the sums of squares of its columns.
-
-    If no two rows are near each other the embedding is 0, and Omega as well.
-    """
-    return np.full(len(squares), 1.0 / (squares.sum() or 1.0))
+def _beside_omega(squares: Array, signs: Array) -> Gamma:
+    """Return Gamma of an Omega of trace one, with sums of squares (k,), beside signs (c,)."""
+    # If no two rows are near each other the embedding is 0, and Omega as well.
+    return Gamma(np.append(np.full(len(squares), 1.0 / (squares.sum() or 1.0)), signs))
 
 
 def _embedding_rows(shard: LoadedShard) -> Array:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
-from sklearn.utils import check_X_y
+from sklearn.utils import check_X_y, gen_batches
 
 from ism_dask._types import Array
 from ism_dask._validation import check_choice, check_seed, is_whole
@@ -273,14 +273,12 @@ def permutation_pvalue(
 ) -> float:
     """Return the share of random permutations with at least this statistic, itself among them."""
     r = U.shape[1]
-    at_once = max(1, _BATCH_COLUMNS // r)
-    at_least, done = 1, 0
-    while done < count:
-        batch = min(at_once, count - done)
-        shuffled = np.concatenate([U[rng.permutation(len(U))] for _ in range(batch)], axis=1)
-        sums = ((F.T @ shuffled) ** 2).sum(axis=0).reshape(batch, r).sum(axis=1)
+    at_least = 1
+    for batch in gen_batches(count, max(1, _BATCH_COLUMNS // r)):
+        orders = [rng.permutation(len(U)) for _ in range(batch.start, batch.stop)]
+        shuffled = np.concatenate([U[order] for order in orders], axis=1)
+        sums = ((F.T @ shuffled) ** 2).sum(axis=0).reshape(-1, r).sum(axis=1)
         at_least += int(np.count_nonzero(sums >= statistic * (1 - _TIE)))
-        done += batch
     return at_least / (count + 1)
 
 

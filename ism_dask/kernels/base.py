@@ -58,17 +58,15 @@ class Kernel(ABC):
 
         `out` may be memory of NumPy for it. Unless `resolved`, short distances may cancel.
         """
-        total: Any = None
+        K: Any = None
         for weight, term in self.terms:
             resolution = term.resolution if resolved else np.inf
-            beta = term.pairing.between(left, right, out if total is None else None, resolution)
+            beta = term.pairing.between(left, right, out if K is None else None, resolution)
             value = term.value(beta, out=beta)
             if weight != 1.0:
                 value *= weight
-            if total is not None:
-                value = np.add(total, value, out=total)
-            total = value
-        return cast("Array", total)
+            K = value if K is None else np.add(K, value, out=K)
+        return cast("Array", K)
 
     def linearised(self) -> Kernel:
         """Return the kernel with the constant slope that Phi0, the matrix of the start, uses."""

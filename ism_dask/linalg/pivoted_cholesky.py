@@ -55,9 +55,18 @@ class PivotedCholesky:
         """
         rows, before = self._columns(block).T, self._memory[: self.size]
         rows = rows - before[:, block].T @ before
-        accepted, triangle = self._accepted(rows[:, block], thresholds)
+        remainder, accepted, columns = rows[:, block].copy(), [], []
+        initial = np.diag(remainder).copy()
+        for index, threshold in enumerate(thresholds):
+            pivot = remainder[index, index]
+            if pivot > max(self._floor, threshold * initial[index]):
+                column = remainder[:, index] / np.sqrt(pivot)
+                remainder -= np.multiply.outer(column, column)
+                accepted.append(index)
+                columns.append(column)
         if not accepted:
             return False
+        triangle = np.array(columns).T[accepted]
         added = scipy.linalg.solve_triangular(
             triangle, rows[accepted], lower=True, overwrite_b=True, check_finite=False
         )
@@ -82,16 +91,3 @@ class PivotedCholesky:
 
     def _raise_floor(self, diagonal: Array) -> None:
         self._floor = max(self._floor, _ROUNDING_SHARE * float(diagonal.max(initial=0.0)))
-
-    def _accepted(self, block: Array, thresholds: Array) -> tuple[list[int], Array]:
-        """Return the places to accept of a block (b, b) of the remainder, and their triangle."""
-        before = np.diag(block).copy()
-        block, accepted, columns = block.copy(), [], []
-        for index, threshold in enumerate(thresholds):
-            pivot = block[index, index]
-            if pivot > max(self._floor, threshold * before[index]):
-                column = block[:, index] / np.sqrt(pivot)
-                block -= np.multiply.outer(column, column)
-                accepted.append(index)
-                columns.append(column)
-        return accepted, np.array(columns).T[accepted] if accepted else np.empty((0, 0))
