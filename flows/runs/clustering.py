@@ -35,7 +35,7 @@ from flows.settings.unsupervised import SCORES_SHARE, ClusterSettings, run_to_av
 from flows.text import count_noun
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators.clusterers import ClusteringIKDR
-from ism_dask.gamma.labels import class_dependence
+from ism_dask.gamma.targets import class_dependence
 from ism_dask.pictures.drawing import largest_weight
 from storage import Dataset, load_model, picture_path
 

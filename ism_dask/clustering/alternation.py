@@ -13,8 +13,7 @@ from ism_dask.clustering.spectral_embedding import Embedding, Graph
 from ism_dask.engines import Problem
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.gamma.embedding_guides import EmbeddingGuide
-from ism_dask.linalg.null_space import RowSpace
-from ism_dask.linalg.subspaces import subspace_sine
+from ism_dask.linalg.subspaces import RowSpace, subspace_sine
 from ism_dask.records.checkpoint import OuterState
 from ism_dask.records.iteration import Round, Solution, State
 from ism_dask.rows.shards import Shards

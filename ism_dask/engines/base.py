@@ -15,7 +15,7 @@ from ism_dask.engines.precision import largest_summand
 from ism_dask.engines.tiles import INVERSE_WIDTHS, with_inverse_widths
 from ism_dask.gamma.base import GAMMA_FACTS, Dependence, Gamma
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.null_space import RowSpace
+from ism_dask.linalg.subspaces import RowSpace
 from ism_dask.rows.execution import task_budget
 from ism_dask.rows.shards import Shards
 

@@ -9,7 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.linalg.null_space import RowSpace
+from ism_dask.linalg.subspaces import RowSpace
 
 # The relative rounding error of J and Phi that double precision is assumed to have.
 DOUBLE_NOISE = 1e-12

@@ -27,7 +27,7 @@ from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.row_values import readable, repeated_rows
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Kernel, as_kernel
-from ism_dask.linalg.null_space import RowSpace
+from ism_dask.linalg.subspaces import RowSpace
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.rows.foreign_arrays import on_this_host
 from ism_dask.rows.shards import Shards, cut

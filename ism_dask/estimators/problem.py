@@ -19,7 +19,6 @@ from ism_dask.estimators.dependence_problem import DependenceRows
 from ism_dask.estimators.preparation import Prepared, prepare_rows
 from ism_dask.estimators.row_order import row_order
 from ism_dask.gamma.base import Dependence, avoiding
-from ism_dask.gamma.labels import is_indicator
 from ism_dask.gamma.row_values import (
     check_complete,
     check_weights,
@@ -28,7 +27,7 @@ from ism_dask.gamma.row_values import (
     weighted_by_class,
 )
 from ism_dask.gamma.side_information import SideInformation, SideRegression, conditional
-from ism_dask.gamma.targets import target_dependence, target_name
+from ism_dask.gamma.targets import is_indicator, target_dependence, target_name
 from ism_dask.kernels import Kernel
 from ism_dask.rows.blocks import fits_memory
 from ism_dask.rows.foreign_arrays import Device, on_this_host

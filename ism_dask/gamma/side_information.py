@@ -15,9 +15,14 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.gamma.base import Dependence, Gamma, centred_by, frobenius_norm, weighted_sum
-from ism_dask.gamma.labels import check_few, class_dependence
 from ism_dask.gamma.row_values import check_complete, kinds_of, target_as_array
-from ism_dask.gamma.targets import MAX_WHOLE_CLASSES, standardise_target, target_dependence
+from ism_dask.gamma.targets import (
+    MAX_WHOLE_CLASSES,
+    check_few,
+    class_dependence,
+    standardise_target,
+    target_dependence,
+)
 
 # Ridges of the regression, as shares of the largest eigenvalue of the kernel of s.
 _RIDGES = np.geomspace(1e-8, 1e2, 41)

@@ -10,7 +10,7 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.linalg.null_space import RowSpace
+from ism_dask.linalg.subspaces import RowSpace
 
 # Up to this size LAPACK's partial spectrum is faster than Lanczos from a random start (measured:
 # 1 s at 2,000).

@@ -13,7 +13,7 @@ from scipy.stats import norm, rankdata
 from sklearn.preprocessing import scale
 
 from ism_dask import PredictiveIKDR, UnsupervisedIKDR, hsic
-from ism_dask.gamma.labels import class_dependence
+from ism_dask.gamma.targets import class_dependence
 from ism_dask.kernels import Gaussian, Polynomial, RelativeGaussian
 from ism_dask.linalg.eigen import largest_eigenvalue_outside
 from ism_dask.linalg.subspaces import varimax

@@ -15,7 +15,7 @@ from ism_dask.engines.base import SAMPLE_ROWS, DeclinedError
 from ism_dask.engines.operator import overflow_error
 from ism_dask.kernels import PointwiseKernel
 from ism_dask.kernels.pairing import DISTANCE, INNER, TOLERATED_ROUNDINGS
-from ism_dask.linalg.pivoted_cholesky import PivotedCholesky
+from ism_dask.linalg.cholesky import PivotedCholesky
 
 # Proposals in a block: enough for matrix products, and few enough that most are accepted.
 _BLOCK = 24
