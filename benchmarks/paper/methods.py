@@ -75,7 +75,7 @@ class Fitted:
                 "objective": float(last.objective_),
                 "iterations": int(last.n_iter_),
                 "residual": float(last.residual_),
-                "engine": last.engine_,
+                "engine": last.report_.engine,
             }
         return facts
 

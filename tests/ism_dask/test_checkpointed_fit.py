@@ -65,7 +65,7 @@ FITS = {
 EVERY = {"alternative": 3, "prediction": 2}
 # Those that climb along the gradient, and how many runs, which swing, come before.
 CLIMBS = {"climb": 1, "prediction": 0}
-OF_A_FIT = ("objective_", "eigengap_", "residual_", "converged_", "status_", "engine_")
+OF_A_FIT = ("objective_", "eigengap_", "residual_", "converged_", "status_", "report_")
 ARRAYS = ("components_", "eigenvalues_", "embedding_", "labels_")
 
 
