@@ -14,7 +14,7 @@ from benchmarks.registry import figure
 from benchmarks.rows import labelled, mnist_train, problem_of
 from flows.builtin import ingest
 from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.engines import Exact, Problem
+from ism_dask.engines import ExactEngine, Problem
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian
 from ism_dask.rows.shards import cut
@@ -46,7 +46,7 @@ def _beside_products(problem: Problem, *, repeats: int, least: float, q: int = 1
     """Compare `repeats` exact Phi at a random W (d, q) with products before and after each."""
     n, d = problem.shards.n_rows, problem.d
     W = np.linalg.qr(np.random.default_rng(0).normal(size=(d, q)))[0]
-    engine = Exact().build(problem, q)
+    engine = ExactEngine(problem, q)
     engine.phi(W)
     runs = []
     for _ in range(repeats):

@@ -28,6 +28,7 @@ from ism_dask.engines import (
     EngineOptions,
     ExactEngine,
     LandmarkEngine,
+    Landmarks,
     Problem,
     first_that_serves,
 )
@@ -222,7 +223,10 @@ class Graph:
         if problem.shards.n_rows <= _DENSE:
             return self._by_kernel(kernel, problem.shards, k, ExactEngine.name, extended=False)
         sample = np.asarray(problem.sample)
-        engines = self.engine.loosened(_START_TOL).engines(problem, k)
+        engine = self.engine
+        if isinstance(engine, Landmarks):  # or `Auto`
+            engine = replace(engine, tol=max(_START_TOL, engine.tol))
+        engines = engine.engines(problem, k)
         embed = partial(self._by_engine, kernel, problem.shards, sample, k, extended=False)
         return first_that_serves(engines, embed)
 

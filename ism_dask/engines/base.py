@@ -105,14 +105,11 @@ class Engine(ABC):
         A remark for the user, such as why other engines declined; empty in most cases.
     approximate : bool
         Whether results have an error that varies with W, which `Evaluation` then bounds.
-    jumps : bool
-        Whether J as computed is discontinuous in W, so that line searches may fail.
     """
 
     name: ClassVar[str]
     note: str = ""
     approximate: bool = False
-    jumps: bool = False
 
     def __init__(self, problem: Problem, q: int) -> None:
         self.problem = problem

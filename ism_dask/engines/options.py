@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import ClassVar, TypeVar
 
 from ism_dask._validation import check_choice, check_open_interval
@@ -17,83 +16,41 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
-class EngineOptions(ABC):
-    """The choice of an engine, with the options of that engine."""
+class EngineOptions:
+    """The choice of one engine, with its options; the fields are those of the class `kind`."""
 
-    @abstractmethod
-    def engines(self, problem: Problem, q: int, *, climbs: bool = False) -> list[Engine]:
+    kind: ClassVar[type[Engine]]
+
+    def refusal(self, problem: Problem, q: int) -> str | None:
+        """Return why the engine cannot solve `problem` with q columns of W, or None if it can."""
+        return self.kind.refusal(problem, q)
+
+    def engines(self, problem: Problem, q: int) -> list[Engine]:
         """Return the engines that may solve `problem` for q columns of W, the cheapest first.
-
-        Parameters
-        ----------
-        problem : Problem
-        q : int
-        climbs : bool
-            Whether the solver needs steps that raise J. Then no engine whose J jumps is chosen
-            automatically.
 
         Raises
         ------
         ValueError
             If the engine was chosen by the user and cannot solve the problem.
         """
-
-    def refusal(self, problem: Problem, q: int) -> str | None:
-        """Return why the engine cannot solve `problem` with q columns of W, or None if it can."""
-        return None
-
-    def loosened(self, tol: float) -> EngineOptions:
-        """Return the options with a tolerance of at least `tol`, if they have a tolerance."""
-        return self
-
-
-class _OneEngine(EngineOptions):
-    """The choice of one engine, whose class is `kind`."""
-
-    kind: ClassVar[type[Engine]]
-
-    def engines(self, problem: Problem, q: int, *, climbs: bool = False) -> list[Engine]:
-        """Return the engine alone."""
         reason = self.refusal(problem, q)
         if reason:
             raise ValueError(
                 f"`engine`={self.kind.name!r} cannot serve this problem: {reason}; try "
                 "engine='auto'"
             )
-        return [self.build(problem, q)]
-
-    def refusal(self, problem: Problem, q: int) -> str | None:
-        """Return why the engine cannot solve `problem`, or None if it can."""
-        return self.kind.refusal(problem, q)
-
-    def build(self, problem: Problem, q: int) -> Engine:
-        """Return the engine with these options for `problem` and q columns of W."""
-        return self.kind(problem, q)
+        return [self.kind(problem, q, **asdict(self))]
 
 
 @dataclass(frozen=True)
-class _WithTolerance(EngineOptions):
-    """Options of an engine that approximates up to a tolerance."""
-
-    tol: float = TOLERANCE
-
-    def __post_init__(self) -> None:
-        check_open_interval("`tol` of an engine", self.tol, 0, 1)
-
-    def loosened(self, tol: float) -> EngineOptions:
-        """Return the options with a tolerance of at least `tol`."""
-        return replace(self, tol=max(tol, self.tol))
-
-
-@dataclass(frozen=True)
-class ClosedForm(_OneEngine):
+class ClosedForm(EngineOptions):
     """The closed form for kernels with a constant slope: linear and squared. It has no options."""
 
     kind = ClosedFormEngine
 
 
 @dataclass(frozen=True)
-class Landmarks(_WithTolerance, _OneEngine):
+class Landmarks(EngineOptions):
     """A low-rank factor by landmarks, for smooth kernels such as gaussians, and for polynomials.
 
     Parameters
@@ -115,27 +72,27 @@ class Landmarks(_WithTolerance, _OneEngine):
     """
 
     kind = LandmarkEngine
+    tol: float = TOLERANCE
 
-    def build(self, problem: Problem, q: int) -> Engine:
-        """Return the engine with this tolerance."""
-        return LandmarkEngine(problem, q, self.tol)
+    def __post_init__(self) -> None:
+        check_open_interval("`tol` of an engine", self.tol, 0, 1)
 
 
 @dataclass(frozen=True)
-class Exact(_OneEngine):
+class Exact(EngineOptions):
     """The sum over all pairs of rows, for every kernel. It has no options."""
 
     kind = ExactEngine
 
 
 # From cheap to expensive: `Auto` takes the first that does not refuse and is advised.
-ENGINES: dict[str, type[_OneEngine]] = {
+ENGINES: dict[str, type[EngineOptions]] = {
     options.kind.name: options for options in (ClosedForm, Landmarks, Exact)
 }
 
 
 @dataclass(frozen=True)
-class Auto(_WithTolerance):
+class Auto(Landmarks):
     """The cheapest engine that applies, and the next one if that engine declines.
 
     Parameters
@@ -144,13 +101,18 @@ class Auto(_WithTolerance):
         The `tol` of `Landmarks`, if that is chosen.
     """
 
-    def engines(self, problem: Problem, q: int, *, climbs: bool = False) -> list[Engine]:
+    def refusal(self, problem: Problem, q: int) -> str | None:
+        """Return None: the exact engine can solve every problem."""
+        return None
+
+    def engines(self, problem: Problem, q: int) -> list[Engine]:
         """Return the engines that do not refuse the problem and are advised for it."""
-        willing = [each for each in ENGINES.values() if each.kind.refusal(problem, q) is None]
-        advised = [each for each in willing if each.kind.advised(problem, q)]
-        chosen = [Landmarks(self.tol) if each is Landmarks else each() for each in advised]
-        built = [each.build(problem, q) for each in chosen]
-        return [engine for engine in built if not (climbs and engine.jumps)]
+        kinds = [options.kind for options in ENGINES.values()]
+        return [
+            kind(problem, q, **(asdict(self) if kind is LandmarkEngine else {}))
+            for kind in kinds
+            if kind.refusal(problem, q) is None and kind.advised(problem, q)
+        ]
 
 
 def as_engine(engine: str | EngineOptions) -> EngineOptions:

@@ -15,7 +15,7 @@ from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import (
     Engine,
     EngineOptions,
-    Exact,
+    ExactEngine,
     Problem,
     as_engine,
     first_that_serves,
@@ -106,7 +106,7 @@ class DependenceRows:
             X = self.sample[positions].astype(self.shards.dtype)
             dependence = dependence.part(self.chosen[positions])
         with on_this_machine():
-            return Exact().build(Problem.from_dependence(cut(X), self.kernel, dependence), self.q)
+            return ExactEngine(Problem.from_dependence(cut(X), self.kernel, dependence), self.q)
 
     @property
     def parameters(self) -> dict[str, Any]:

@@ -90,7 +90,7 @@ class LandmarkEngine(Engine):
         self.tol = self._user_tol = tol
         # Landmarks, unlike monomials, are chosen again for each W, which makes J jump.
         terms = [term for _, term in problem.kernel.terms]
-        self.approximate = self.jumps = any(self._features(term, q) is None for term in terms)
+        self.approximate = any(self._features(term, q) is None for term in terms)
         # The landmarks of each term, as indices of the sample; None chooses them for each W.
         self._chosen: list[list[int] | None] | None = None
         self._last: EvaluationAtW | None = None
