@@ -130,7 +130,7 @@ class RidgeRegression:
         n = float(block.n_rows)
         with square_matrices(block.X, 2) as memory:
             solved = _Solved.solve(self, block, W, memory)
-            half_log_determinant = float(solved.cholesky.half_log_determinant)
+            half_log_determinant = float(np.log(np.diag(solved.cholesky.factor)).sum())
         if block.weights is not None:
             weights = block.weights
             counts = weights * (weights.sum() / (weights @ weights))

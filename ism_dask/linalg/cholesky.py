@@ -59,11 +59,6 @@ class Cholesky:
         return columns.T
 
     @property
-    def half_log_determinant(self) -> float:
-        """Half of the logarithm of the determinant of the matrix."""
-        return float(np.log(np.diag(self.factor)).sum())
-
-    @property
     def inverse_diagonal(self) -> Array:
         """The diagonal (n,) of the inverse; nothing else is to be read afterwards."""
         inverse = np.triu(lapack.dtrtri(self.factor.T, lower=0, overwrite_c=1)[0])
