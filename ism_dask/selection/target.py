@@ -15,6 +15,7 @@ from ism_dask.selection.rules import RULES
 
 # The names of the two targets of numbers.
 MEAN, LAW = "mean", "law"
+_OF_CLASSES = ("classes", "labels")
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +59,7 @@ def _target(y: Array, reading: str, counts: Array, dependence: Dependence) -> Ta
     U = _columns(explained)
     if reading in NUMERIC_KERNELS:
         U = _leading(U, counts, min(RULES.law_functions, U.shape[1]))
+    U = _oriented(U) if reading == "linear" else U
     Y, keys = _unit(U, counts), _keys(y, reading, _leading(U, counts, 1))
     if not isinstance(dependence, AvoidingDependence):
         return Target(Y, keys)
@@ -67,16 +69,26 @@ def _target(y: Array, reading: str, counts: Array, dependence: Dependence) -> Ta
 
 
 def _keys(y: Array, reading: str, leading: Array) -> Array:
-    """Return keys (n,) by which rows of similar y are similar, whatever the names of classes.
+    """Return keys (n,) by which rows of similar y are similar, whatever its sign or class names.
 
     Several columns of y have their `leading` function (n, 1).
     """
     if y.ndim > 1:
-        return leading[:, 0]
-    if reading not in ("classes", "labels"):
-        return y.astype(np.float64)
+        return leading[:, 0] if reading in _OF_CLASSES else _oriented(leading)[:, 0]
+    if reading not in _OF_CLASSES:
+        return _oriented(y.astype(np.float64)[:, None])[:, 0]
     _, firsts, codes = np.unique(y, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(firsts))[codes].astype(np.float64)
+
+
+def _oriented(columns: Array) -> Array:
+    """Return columns (n, r) with signs such that the first number that differs is above the first.
+
+    So rows are dealt in the same way for y and for -y, which could else end in different maxima.
+    """
+    other = (columns != columns[0]).argmax(axis=0)
+    falls = columns[other, np.arange(columns.shape[1])] < columns[0]
+    return np.where(falls, -columns, columns)
 
 
 def _leading(U: Array, counts: Array, number: int) -> Array:

@@ -550,3 +550,14 @@ def test_a_kernel_matrix_that_is_not_positive_definite_is_an_error():
     block = Block(np.zeros((5, 2)), np.ones((5, 1)))
     with pytest.raises(ValueError, match="is not positive definite"):
         RidgeRegression(Gaussian(1.0), -1.0).explained(block, np.eye(2))
+
+
+@pytest.mark.parametrize(("columns", "n_rows"), [(1, 178), (2, 178), (1, 1500)])
+def test_the_sign_of_y_does_not_decide_the_answer(columns, n_rows):
+    rng = np.random.default_rng(0)
+    X = WINE if n_rows == len(WINE) else rng.normal(size=(n_rows, 5))
+    y = np.arange(178.0) if n_rows == len(WINE) else X[:, 0] * X[:, 1] + rng.normal(size=n_rows)
+    y = np.column_stack([y, rng.normal(size=n_rows)]) if columns == 2 else y
+    one, other = (PredictiveIKDR(1, target="linear").fit(X, each) for each in (y, -y))
+    assert one.objective_ == other.objective_
+    assert_array_equal(one.components_, other.components_)
