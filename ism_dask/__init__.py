@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from ism_dask.inference.independence import fitted_dependence_test
     from ism_dask.inference.intervals import Intervals, intervals
     from ism_dask.observe.progress_bar import progress_bar
-    from ism_dask.records.certificate import Certificate
     from ism_dask.records.checkpoint import CheckpointedFit, saving_checkpoints
-    from ism_dask.records.fit_report import FitReport
+    from ism_dask.records.fit_report import Certificate, FitReport
     from ism_dask.status import ComponentsWarning, WeightsWarning
 
 __version__ = "0.2.0"
@@ -57,7 +56,7 @@ __all__ = [
 
 _MODULES = {
     "AlternativeIKDR": "estimators.clusterers",
-    "Certificate": "records.certificate",
+    "Certificate": "records.fit_report",
     "CheckpointedFit": "records.checkpoint",
     "ColoredMVU": "estimators.colored_mvu",
     "ComponentsWarning": "status",

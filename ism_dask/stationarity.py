@@ -35,8 +35,13 @@ def with_true_residual(engine: Engine, solution: Solution) -> Solution:
     If the engine approximates, the residual is taken over all pairs of rows as long as that is
     affordable, and otherwise over a random sample of rows against all rows.
     """
-    check_orthonormal(solution.W)
     W, product, rows = solution.W, solution.product, engine.problem.shards.n_rows
+    off = float(np.abs(W.T @ W - np.eye(W.shape[1])).max())
+    if not off <= _ORTHONORMAL:
+        raise FloatingPointError(
+            f"the columns of W are off from orthonormal by {off:.1g}; expected at most "
+            f"{_ORTHONORMAL:g}. This is an error of ism_dask: please report it with the data"
+        )
     double = engine.double
     if double.approximate and isinstance(double, LandmarkEngine):
         exact = ExactEngine(engine.problem, W.shape[1])
@@ -50,30 +55,13 @@ def with_true_residual(engine: Engine, solution: Solution) -> Solution:
     )
 
 
-def check_orthonormal(W: Array) -> None:
-    """Raise a FloatingPointError unless W (d, q) has the orthonormal columns of a solution."""
-    off = float(np.abs(W.T @ W - np.eye(W.shape[1])).max())
-    if not off <= _ORTHONORMAL:
-        raise FloatingPointError(
-            f"the columns of W are off from orthonormal by {off:.1g}; expected at most "
-            f"{_ORTHONORMAL:g}. This is an error of ism_dask: please report it with the data"
-        )
-
-
 def _true_product(
     engine: LandmarkEngine, exact: ExactEngine, W: Array, product: Array
 ) -> tuple[Array, int]:
     """Return Phi W under the true kernel, and how many rows were compared with all rows for it.
 
-    Parameters
-    ----------
-    engine : LandmarkEngine
-        The engine that approximates, in double precision.
-    exact : ExactEngine
-        The exact engine of the same problem.
-    W : (d, q) array
-    product : (r + s, q) array
-        Phi W by the engine, with zeros for the directions in which the rows are constant.
+    `product` (r + s, q) is Phi W by the engine that approximates, in double precision, with zeros
+    for the directions in which the rows are constant.
     """
     n, q, true_product = engine.problem.shards.n_rows, W.shape[1], product.copy()
     if n**2 * max(q, _LEAST_COLUMNS) <= BUDGET:
@@ -85,14 +73,11 @@ def _true_product(
             pass  # tiles may need more memory than landmarks did; that must not lose the fit
         else:
             return true_product, n
-    rows = _affordable_rows(n, q)
+    least, most = _SAMPLE_ROWS
+    affordable = int(_SAMPLE_SHARE * BUDGET / (n * max(q, _LEAST_COLUMNS)))
+    rows = min(n, most, max(least, affordable))
     true_product[: len(W)] += _correction(engine, W, rows)
     return true_product, rows
-
-
-def _affordable_rows(n: int, q: int) -> int:
-    least, most = _SAMPLE_ROWS
-    return min(n, most, max(least, int(_SAMPLE_SHARE * BUDGET / (n * max(q, _LEAST_COLUMNS)))))
 
 
 def _correction(engine: LandmarkEngine, W: Array, rows: int) -> Array:

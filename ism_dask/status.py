@@ -114,7 +114,8 @@ def components_advice(eigenvalues: Sequence[float], eigengap: float) -> str:
         Empty if each feature matters and no direction outside of W matters more.
     """
     q, first = len(eigenvalues), eigenvalues[0]
-    useful = count_useful(eigenvalues)
+    # In decreasing order, those that matter are the first.
+    useful = sum(value > _LEAST_SHARE * max(first, 0.0) for value in eigenvalues)
     if useful < q:
         weak = f"feature {q} has" if useful == q - 1 else f"features {useful + 1} to {q} have"
         top = f"{eigenvalues[useful]:.3g}"
@@ -123,7 +124,7 @@ def components_advice(eigenvalues: Sequence[float], eigengap: float) -> str:
             f"first has {first:.3g}: J hardly depends on what adds so little, and falls with what "
             "is negative"
         )
-    elif is_negative_gap(eigenvalues, eigengap):
+    elif eigengap < -_ROUNDING * first:
         outside = eigenvalues[-1] - eigengap
         useful = sum(value > outside for value in eigenvalues)
         problem = (
@@ -135,14 +136,3 @@ def components_advice(eigenvalues: Sequence[float], eigengap: float) -> str:
     if not useful:
         return f"{problem}. Take another kernel or width"
     return f"{problem}. {useful} new feature{'s' if useful > 1 else ''} would do"
-
-
-def count_useful(eigenvalues: Sequence[float]) -> int:
-    """Return how many new features matter to J; in decreasing order they are the first."""
-    least = _LEAST_SHARE * max(eigenvalues[0], 0.0)
-    return sum(value > least for value in eigenvalues)
-
-
-def is_negative_gap(eigenvalues: Sequence[float], eigengap: float) -> bool:
-    """Return whether Phi has a larger eigenvalue outside of W than within, up to rounding."""
-    return eigengap < -_ROUNDING * eigenvalues[0]

@@ -15,8 +15,7 @@ import scipy.linalg
 from ism_dask._types import Array
 from ism_dask.engines.operator import Operator, ProductEvaluation, check_finite, relative_residual
 from ism_dask.linalg.subspaces import subspace_sine
-from ism_dask.records.iteration import Candidate, Record, Solution, State, relative_change
-from ism_dask.records.stopping_rule import Stopping
+from ism_dask.records.iteration import Candidate, Record, Solution, State, Stopping, relative_change
 from ism_dask.solvers import Solver
 from ism_dask.solvers.ism import solution_at, spectral_start
 from ism_dask.status import Status

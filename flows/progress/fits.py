@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from flows.progress.watching import PHASE, ProgressShare, progress_log, repeated
 from ism_dask.observe import FitPlan, watching_fits
 from ism_dask.observe.progress import FitProgress
-from ism_dask.records.iteration import Round, State
-from ism_dask.records.stopping_rule import Stopping
+from ism_dask.records.iteration import Round, State, Stopping
 
 # Each line of a log comes after this multiple of the events before it.
 _FACTOR, _LEAST_SHARE = 1.2, 0.05

@@ -9,7 +9,7 @@ from typing import Any
 from flows.reports.blocks import Fact, say, sentences
 from flows.results.runs import ClusterResult, CrossvalResult, FitEnding, FitResult, FittedW
 from flows.text import count_noun
-from ism_dask.records.stopping_rule import ANGLE, RESIDUAL
+from ism_dask.records.iteration import ANGLE, RESIDUAL
 from ism_dask.status import Status
 
 # Above this residual W is no stationary point; a fit that stops at the default tolerance has some

@@ -79,14 +79,14 @@ class Alternation:
         another Gamma.
         """
         saved_fit = self.search.saved_fit
-        outer = saved_fit.outer
+        outer = saved_fit.checkpoint.outer
         embed = partial(self.graph.embedded, k=self.n_clusters)
         embedding = self._first_embedding() if outer is None else embed(outer.last.W)
         while True:
             rounds, last = ((), None) if outer is None else (outer.rounds, outer.last)
             limit, before = max(tol, embedding.movement), embedding.values
             fully = self._always_fully or any(each.movement < limit for each in rounds)
-            start = None if last is None else State.at(last.W, last.eigenvalues)
+            start = None if last is None else State.from_weights(last.W, last.eigenvalues)
             problem = self.problem(*self.guide.gamma(embedding.shards))
             solution = self._search(problem, start, fully=fully)
             embedding = embed(solution.W)
@@ -164,7 +164,7 @@ def _start_in_equal_means(problem: Problem, q: int) -> State | None:
         return None
     # W is 0 in the directions in which the rows are constant.
     space = (problem.space or RowSpace(problem.d)).limited(most_constant(q))
-    return State.at(np.pad(W, [(0, space.n_constant), (0, 0)]))
+    return State.from_weights(np.pad(W, [(0, space.n_constant), (0, 0)]))
 
 
 def _sums_of_classes(shard: LoadedShard) -> Array:

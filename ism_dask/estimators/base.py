@@ -31,10 +31,8 @@ from ism_dask.gamma.row_values import readable
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.subspaces import ROTATIONS, subspace_shares
 from ism_dask.observe import FitPlan, fit_watcher
-from ism_dask.records.certificate import Certificate
-from ism_dask.records.fit_report import FitReport
-from ism_dask.records.iteration import Solution, State
-from ism_dask.records.stopping_rule import ANGLE, RESIDUAL
+from ism_dask.records.fit_report import Certificate, FitReport
+from ism_dask.records.iteration import ANGLE, RESIDUAL, Solution, State
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.foreign_arrays import Device, is_foreign, on_host, on_this_host
 from ism_dask.rows.raw import project

@@ -42,8 +42,7 @@ from ism_dask.gamma.row_values import check_weights
 from ism_dask.kernels import Affinity, Kernel, as_kernel
 from ism_dask.observe import FitPlan, fit_watcher
 from ism_dask.records.checkpoint import current_fit
-from ism_dask.records.iteration import Round
-from ism_dask.records.stopping_rule import StoppingOfRounds
+from ism_dask.records.iteration import Round, StoppingOfRounds
 from ism_dask.rows.raw import project
 from ism_dask.rows.shards import Shards
 from ism_dask.solvers import Solver

@@ -13,7 +13,7 @@ from ism_dask.criteria.prediction import RidgeRegression
 from ism_dask.engines.blocks import RegressionBlocks
 from ism_dask.estimators.prediction_fit import PredictionTask
 from ism_dask.estimators.problem import SupervisedProblem
-from ism_dask.records.certificate import Certificate
+from ism_dask.records.fit_report import Certificate
 from ism_dask.selection.rules import RULES
 from ism_dask.solvers.ascent import residual_limit
 from ism_dask.solvers.certificates import certify

@@ -12,7 +12,7 @@ from ism_dask.estimators.preparation import Report
 from ism_dask.estimators.problem import SupervisedProblem
 from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.kernels import Kernel
-from ism_dask.records.certificate import Certificate
+from ism_dask.records.fit_report import Certificate
 from ism_dask.solvers import Solver
 
 

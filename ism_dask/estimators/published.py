@@ -18,8 +18,8 @@ from ism_dask.estimators.preparation import Report
 from ism_dask.estimators.problem import SupervisedProblem
 from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.kernels import Kernel, as_kernel
-from ism_dask.records.certificate import Certificate
 from ism_dask.records.checkpoint import current_fit
+from ism_dask.records.fit_report import Certificate
 from ism_dask.records.iteration import State
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.solvers import Solver, as_solver
@@ -199,7 +199,7 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
     else:
         start = None
         if earlier is not None and q <= prepared.n_varying:
-            start = State.at(prepared.orthonormal(earlier))
+            start = State.from_weights(prepared.orthonormal(earlier))
         search = Search(engine, solver, partial(report, prepared), time_limit, saved_fit)
         solution = search.run(whole, q, start)
     turned = rotated(solution, prepared, parameters.rotation)

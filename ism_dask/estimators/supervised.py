@@ -20,7 +20,7 @@ from ism_dask.estimators.preparation import Report
 from ism_dask.estimators.problem import SupervisedProblem, column_target, pose
 from ism_dask.kernels import as_kernel
 from ism_dask.linalg.cholesky import reused_matrices
-from ism_dask.records.certificate import Certificate
+from ism_dask.records.fit_report import Certificate
 from ism_dask.rows.foreign_arrays import on_this_host
 from ism_dask.selection.sample import share_explained
 

@@ -17,8 +17,7 @@ from uuid import uuid4
 from ism_dask._context import bound
 
 if TYPE_CHECKING:  # programs that do not compute import the progress bar, too
-    from ism_dask.records.iteration import Round, State
-    from ism_dask.records.stopping_rule import Stopping
+    from ism_dask.records.iteration import Round, State, Stopping
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from ism_dask.observe import FitPlan, FitWatcher
 
 if TYPE_CHECKING:  # programs that do not compute import the progress bar, too
-    from ism_dask.records.iteration import Record, Round, State
-    from ism_dask.records.stopping_rule import Stopping
+    from ism_dask.records.iteration import Record, Round, State, Stopping
 
 # Seconds above which a pass is reported: a shorter one is over before anybody has read the report.
 _LONG = 1.0
@@ -72,7 +71,8 @@ class FitProgress(FitWatcher):
         rules, record = self.plan.iterations, state.history[-1]
         measured = [rules.measured(each) for each in state.history]
         share = log_progress(measured, rules.limit_of(record), rules.most_spectral_steps)
-        is_last = rules.reached(record)
+        is_over = rules.max_seconds is not None and record.seconds >= rules.max_seconds
+        is_last = record.settled or record.iteration >= rules.max_iter or is_over
         end = _ITERATIONS if rules.tol is None else _PUBLISHED
         share = end * (1.0 if is_last else share)
         self._advance(self._first + share * (self._last - self._first))

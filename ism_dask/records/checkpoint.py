@@ -37,12 +37,8 @@ class OuterState:
 class Checkpoint:
     """The saved progress of a fit.
 
-    Attributes
-    ----------
-    outer : OuterState or None
-        The state after the last whole round; None for a fit without rounds or in its first round.
-    runs : tuple of State or None
-        The last states of the solver runs since then, in order; None for one without steps.
+    `outer` is the state after the last whole round, None for a fit without rounds or in its first
+    round. `runs` are the last states of the solver runs since then, None for one without steps.
     """
 
     outer: OuterState | None = None
@@ -119,13 +115,9 @@ class CheckpointedFit:
         self._next_run = 0
         runs = [run for run in self.checkpoint.runs if run is not None]
         seconds = [record.seconds for run in runs for record in run.history[-1:]]
-        seconds += [] if self.outer is None else [each.seconds for each in self.outer.rounds]
+        outer = self.checkpoint.outer
+        seconds += [] if outer is None else [each.seconds for each in outer.rounds]
         self.earlier_seconds = max(seconds, default=0.0)
-
-    @property
-    def outer(self) -> OuterState | None:
-        """The state after the last whole round, or None if there is none."""
-        return self.checkpoint.outer
 
     def next_run(self) -> tuple[State | None, Callable[[State], None]]:
         """Return the last state of the next solver run, if there is one, and what saves others."""

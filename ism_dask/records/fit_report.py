@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 
@@ -9,17 +10,9 @@ from dataclasses import dataclass
 class Avoidance:
     """HSIC correlations with s, the variables to avoid: 0 if independent, at most 1.
 
-    They have no bias, so that they can be slightly negative. A correlation of fitted rows is still
-    smaller than that of other rows, since W was fitted to avoid s on them.
-
-    Attributes
-    ----------
-    features : float
-        The correlation of all features with s.
-    new_features : float
-        The correlation of the new features with s.
-    n_rows : int
-        The number of rows of the fit that it was measured on.
+    They are those of all features and of the new ones, on so many rows of the fit. They have no
+    bias, so that they can be slightly negative. A correlation of fitted rows is still smaller than
+    that of other rows, since W was fitted to avoid s on them.
     """
 
     features: float
@@ -29,19 +22,11 @@ class Avoidance:
 
 @dataclass(frozen=True)
 class DimensionTrial:
-    """What one number of new features explains.
+    """What a number q of new features explains.
 
-    Attributes
-    ----------
-    q : int
-        The number of new features.
-    explained : float
-        The share of y that a regression on them explains, each row predicted by the others.
-    gain : float
-        How much the log evidence of the regression, per row, rises over that of one feature fewer;
-        0 if q is 1.
-    needed_gain : float
-        The gain from which on the feature is taken.
+    `explained` is the share of y that a regression on them explains, each row predicted by the
+    others. `gain` is how much the log evidence of the regression, per row, rises over that of one
+    feature fewer, 0 if q is 1; from `needed_gain` on, the feature is taken.
     """
 
     q: int
@@ -107,3 +92,38 @@ class FitReport:
     other_maximum: float = 0.0
     full_objective: float | None = None
     deal_error: float | None = None
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """Whether W is a local maximum of J under the true kernel, and the numbers that say so.
+
+    J depends only on the span of W, so its Hessian is that on the Grassmann manifold: along
+    directions Z with `W^T Z = 0`. At a strict maximum all its eigenvalues are negative.
+
+    Attributes
+    ----------
+    is_certified : bool
+        Whether W is a local maximum, but for the `distance`; False also if that is not known.
+    reason : str
+        What is known and why, in one sentence.
+    is_global : bool
+        Whether no W at all has a larger J. Known only if Phi does not depend on W.
+    residual : float
+        The residual of W under the true kernel.
+    residual_rows : int
+        The number of rows on which the residual was measured.
+    largest_eigenvalue : float
+        The largest eigenvalue of the Hessian, relative to the largest one in size. NaN if the
+        Hessian was not measured, as the `distance`.
+    distance : float
+        The sine of the largest angle between W and the maximum, to second order, or a bound on it.
+    """
+
+    is_certified: bool = False
+    reason: str = "not certified: the Hessian was not measured"
+    is_global: bool = False
+    residual: float = math.nan
+    residual_rows: int = 0
+    largest_eigenvalue: float = math.nan
+    distance: float = math.nan

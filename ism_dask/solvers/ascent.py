@@ -12,8 +12,7 @@ from ism_dask._types import Array
 from ism_dask.criteria.prediction import Explained
 from ism_dask.engines.operator import check_finite, relative_residual
 from ism_dask.linalg.eigen import rayleigh_ritz
-from ism_dask.records.iteration import Candidate, State
-from ism_dask.records.stopping_rule import RESIDUAL
+from ism_dask.records.iteration import RESIDUAL, Candidate, State
 from ism_dask.solvers.driver import TimeLimit, drive, stamped
 from ism_dask.solvers.lbfgs import Curvature, Precondition, Slope, lbfgs_ascent, no_curvature
 from ism_dask.status import Status
@@ -103,7 +102,11 @@ def ascend(
         W, state = saved.current.W, saved
         memory.clear()
         memory.extend(saved.curvature)
-    start = State.at(W) if state is None else replace(state, current=Candidate(W, np.zeros(0)))
+    start = (
+        State.from_weights(W)
+        if state is None
+        else replace(state, current=Candidate(W, np.zeros(0)))
+    )
     state, status = drive(steps, start, max_iter, time_limit, on_iteration)
     value = steps.value
     if not state.history:

@@ -14,8 +14,8 @@ from ism_dask.criteria.curvature import Tangents
 from ism_dask.engines import ExactEngine, PaddedOperator, Problem
 from ism_dask.engines.operator import relative_residual
 from ism_dask.linalg.eigen import largest_eigenvalue_outside
-from ism_dask.records.certificate import Certificate
-from ism_dask.records.stopping_rule import RESIDUAL
+from ism_dask.records.fit_report import Certificate
+from ism_dask.records.iteration import RESIDUAL
 from ism_dask.solvers.lbfgs import Slope
 
 # Up to this many free weights of W the second derivative is computed as a matrix.

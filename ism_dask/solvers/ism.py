@@ -29,8 +29,15 @@ from ism_dask.linalg.eigen import (
     rayleigh_ritz,
 )
 from ism_dask.linalg.subspaces import subspace_sine
-from ism_dask.records.iteration import Candidate, Record, Solution, State, relative_change
-from ism_dask.records.stopping_rule import RESIDUAL, Stopping
+from ism_dask.records.iteration import (
+    RESIDUAL,
+    Candidate,
+    Record,
+    Solution,
+    State,
+    Stopping,
+    relative_change,
+)
 from ism_dask.solvers.driver import TimeLimit, drive
 from ism_dask.status import Status
 
@@ -93,7 +100,7 @@ class SpectralSteps:
         )
         W, values = spectrum.vectors, spectrum.values
         change = relative_change(values, state.current.eigenvalues)
-        settled = stopping.tol_is_met(change, angle := subspace_sine(state.current.W, W))
+        settled = stopping.is_met(change, angle := subspace_sine(state.current.W, W))
         # The last W needs no d x d matrix: a cheaper pass gives J and the residual.
         is_last = settled or self._time_limit.is_over or state.iteration + 1 >= stopping.max_iter
         tried: AnyEvaluation
@@ -106,7 +113,7 @@ class SpectralSteps:
             Candidate(W, values, spectrum.following, tried.objective),
             residual,
             slack=(share + tried.noise) * abs(tried.objective),
-            settled=settled or stopping.is_stationary(residual, angle),
+            settled=settled or stopping.is_met(change, angle, residual),
         )
 
     def solution(self, state: State, status: Status) -> Solution:
@@ -123,7 +130,7 @@ class SpectralSteps:
         product = last if isinstance(last, ProductEvaluation) else self._operator.gradient(W)
         following = state.best.following
         solution = solution_at(self._operator, W, status, state.history, product, following)
-        least = RESIDUAL if self._stopping.claims_convergence else _STATIONARY
+        least = RESIDUAL if self._stopping.tol <= RESIDUAL else _STATIONARY
         if solution.status is Status.TOLERANCE and solution.residual <= least:
             return replace(solution, status=Status.CONVERGED)
         return solution
@@ -201,7 +208,7 @@ def spectral_state(operator: Operator, q: int) -> State:
     """
     start = spectral_start(operator, q)
     W = start.vectors if start.null.all() else start.vectors[:, ~start.null]
-    return State.at(W, start.values)
+    return State.from_weights(W, start.values)
 
 
 def spectral_start(operator: Operator, q: int) -> Spectrum:

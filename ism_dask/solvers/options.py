@@ -15,8 +15,7 @@ from ism_dask._validation import (
     positive_float,
 )
 from ism_dask.engines.operator import Operator
-from ism_dask.records.iteration import Solution, State
-from ism_dask.records.stopping_rule import ANGLE, Stopping
+from ism_dask.records.iteration import ANGLE, Solution, State, Stopping
 from ism_dask.solvers import ism
 
 

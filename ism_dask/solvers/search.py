@@ -21,8 +21,7 @@ from ism_dask.engines import (
 )
 from ism_dask.engines.operator import check_finite
 from ism_dask.records.checkpoint import CheckpointedFit
-from ism_dask.records.iteration import Solution, State
-from ism_dask.records.stopping_rule import RESIDUAL
+from ism_dask.records.iteration import RESIDUAL, Solution, State
 from ism_dask.solvers.ascent import ascend
 from ism_dask.solvers.driver import TimeLimit
 from ism_dask.solvers.ism import solution_at, solve
@@ -77,7 +76,7 @@ class Search:
         solution = self._with_true_status(engine, q, state)
         while (finer := self._finer(engine, solution)) is not None:
             engine = finer
-            continued = State.at(solution.W, solution.eigenvalues, solution.history)
+            continued = State.from_weights(solution.W, solution.eigenvalues, solution.history)
             try:
                 solution = self._with_true_status(engine, q, continued)
             except DeclinedError:
@@ -141,7 +140,7 @@ class Search:
         guess = None
         if not self._is_published:
             guess = inverse_gaps(operator.phi(W).phi, W, solution.eigenvalues)
-        state = State.at(W, solution.eigenvalues, solution.history)
+        state = State.from_weights(W, solution.eigenvalues, solution.history)
         stages = [(PaddedOperator(engine, constant), _FINE, _STILL)]
         rest = _FINE if engine.approximate else _ROUGH
         if engine.double is not engine and solution.residual > rest:

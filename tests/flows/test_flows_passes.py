@@ -21,8 +21,7 @@ from flows.settings.runs import CrossvalSettings
 from ism_dask.observe import FitPlan, progress
 from ism_dask.observe.progress import FitProgress, TimeLeft, duration, log_progress
 from ism_dask.observe.progress_bar import bar_columns
-from ism_dask.records.iteration import Round
-from ism_dask.records.stopping_rule import Stopping
+from ism_dask.records.iteration import Round, Stopping
 from ism_dask.rows.shards import cut
 
 STOPPING = Stopping(tol=0.01, max_iter=100)

@@ -21,8 +21,7 @@ from ism_dask import ComponentsWarning, PredictiveIKDR, UnsupervisedIKDR, hsic
 from ism_dask.engines import ExactEngine
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Multiquadric, Polynomial, Squared
 from ism_dask.linalg.subspaces import subspace_sine
-from ism_dask.records.iteration import State
-from ism_dask.records.stopping_rule import RESIDUAL
+from ism_dask.records.iteration import RESIDUAL, State
 from ism_dask.solvers import ISM, certificates
 from ism_dask.solvers.certificates import certify_dependence
 from ism_dask.solvers.search import Search
@@ -361,7 +360,7 @@ def test_the_distance_from_rows_in_single_precision_is_that_to_the_maximum_in_do
     problem = problem_of(X, y, Gaussian("median").resolve(X.astype(np.float64)))
     search, W = Search("exact"), None
     for _ in range(12):
-        solution = search.run(problem, 2, None if W is None else State.at(W))
+        solution = search.run(problem, 2, None if W is None else State.from_weights(W))
         W = solution.W
     engine, maximum = ExactEngine(problem.in_double(), 2), W
     for _ in range(500):

@@ -28,7 +28,7 @@ from ism_dask.kernels import KERNELS, Gaussian, Linear, Multiquadric, Polynomial
 from ism_dask.kernels.inner_products import Monomials
 from ism_dask.linalg.eigen import leading_eigenpairs
 from ism_dask.observe import watching_fits
-from ism_dask.records.stopping_rule import Stopping
+from ism_dask.records.iteration import Stopping
 from ism_dask.solvers import ISM
 from ism_dask.solvers.ism import solve
 from ism_dask.stationarity import with_true_residual
