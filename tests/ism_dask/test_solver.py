@@ -299,9 +299,9 @@ def test_a_time_limit_ends_the_choices_and_the_growth_of_a_prediction(monkeypatc
     """Once it is over, each climb takes one step."""
     climbs, climb = [], Sample.climbed
 
-    def climbed(self, W, setting, steps):
+    def climbed(self, W, regression, steps):
         climbs.append((self.time_limit.is_over, steps))
-        return climb(self, W, setting, steps)
+        return climb(self, W, regression, steps)
 
     monkeypatch.setattr(Sample, "climbed", climbed)
     counts = {}
