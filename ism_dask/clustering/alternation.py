@@ -180,8 +180,7 @@ def _has_not_halved(rounds: tuple[Round, ...]) -> bool:
 def _change(values: Array, before: Array) -> float:
     """Return the largest change of an eigenvalue, relative to itself.
 
-    Relative to the norm of all eigenvalues, the first few would hide the changes of the last ones,
-    which belong to small clusters.
+    Relative to the norm of all, the first few would hide the changes of small clusters.
     """
     size = np.maximum(np.abs(values), _ROUNDING_SHARE * np.abs(values).max(initial=0.0))
     changes = np.abs(values - before)

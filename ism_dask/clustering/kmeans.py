@@ -32,19 +32,10 @@ def kmeans(
 ) -> tuple[Array, Array]:
     """Return centres (k, d) and labels (n,) of k-means, numbered in order of first appearance.
 
-    Parameters
-    ----------
-    rows : (n, d) array
-    k : int
-        Number of clusters. If there are fewer distinct rows, some clusters have no rows.
-    seed : int or RandomState
-    starts : int, optional
-        Number of starts. Default: 50 up to 5,000 rows, 10 beyond.
-    weights : (n,) array, optional
+    If there are fewer than k distinct rows (n, d), some clusters have no rows.
     """
     few = len(rows) <= _FEW_ROWS
-    if starts is None:
-        starts = _MANY_STARTS if few else _STARTS
+    starts = starts or (_MANY_STARTS if few else _STARTS)
     # No more centres than distinct rows: scikit-learn would warn, and a warning can only be
     # silenced for all threads of the process. Rows of length 1 that agree to some decimals count as
     # one.
@@ -86,18 +77,9 @@ def seeded_kmeans(
 ) -> tuple[Array, Array]:
     """Return centres (k, d) and labels (n,) of k-means if the clusters of some rows are given.
 
-    Those rows stay in their clusters and set the first centres (constrained k-means, Basu and
-    others).
-
-    Parameters
-    ----------
-    rows : (n, d) array
-    groups : (n,) array
-        The number of each row's cluster, from 0 up; -1 if it is not given.
-    k : int
-        Number of clusters. Clusters without a given row start at the rows farthest from all other
-        centres.
-    weights : (n,) array, optional
+    `groups` (n,) has the number of each row's cluster, from 0 up; -1 if it is not given. Rows with
+    a number stay in their clusters and set the first centres (constrained k-means, Basu and
+    others). Clusters without such a row start at the rows farthest from all other centres.
     """
     has_group = groups >= 0
     counts = np.ones(len(rows)) if weights is None else np.maximum(weights, np.finfo(float).tiny)

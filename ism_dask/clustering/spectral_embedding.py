@@ -12,7 +12,7 @@ are the eigenvectors of the matrix above times `w^1/2` on both sides.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -69,14 +69,9 @@ _ROWS_AT_ONCE = 1024
 class Normalisation:
     """How the affinities of rows of X W are chosen and normalised.
 
-    Attributes
-    ----------
-    narrow : bool
-        Whether gaussians get a width of their own, from the distances in X W.
-    raised : float
-        Share of n, in units of the affinity of a row with itself, that is added to each degree.
-    centred : bool
-        Whether the normalised matrix is centred, which removes its trivial eigenvector.
+    If `narrow`, gaussians get a width of their own, from the distances in X W. Each degree is
+    raised by this share of n, in units of the affinity of a row with itself. If `centred`, the
+    normalised matrix loses its trivial eigenvector.
     """
 
     narrow: bool
@@ -155,19 +150,10 @@ Extension: TypeAlias = FactorExtension | KernelExtension
 class Embedding:
     """The embedding of all rows, with its eigenvalues (k,) in descending order.
 
-    Attributes
-    ----------
-    shards : Shards
-        The projected rows, with the fact `EMBEDDING`.
-    engine : str
-        Name of the engine that computed the kernel.
-    extension : Extension or None
-        None for a start from many rows, as the extension would have to hold all of them.
-    note : str
-        A limitation of the embedding that the user should know; usually empty.
-    movement : float
-        The least movement from round to round that can be expected: 0 unless the embedding is
-        rough.
+    The shards are those of projected rows, with the fact `EMBEDDING`; the engine computed the
+    kernel. A start from many rows has no extension, which would have to hold all of them. The note
+    is a limitation that the user should know, and `movement` the least movement from round to round
+    that can be expected: 0 unless the embedding is rough.
     """
 
     values: Array
@@ -222,13 +208,11 @@ class Graph:
         problem, kernel = self.problem, self.affinity.whole
         if problem.shards.n_rows <= _DENSE:
             return self._by_kernel(kernel, problem.shards, k, ExactEngine.name, extended=False)
-        sample = np.asarray(problem.sample)
-        engine = self.engine
+        sample, engine = np.asarray(problem.sample), self.engine
         if isinstance(engine, Landmarks):  # or `Auto`
             engine = replace(engine, tol=max(_START_TOL, engine.tol))
-        engines = engine.engines(problem, k)
         embed = partial(self._by_engine, kernel, problem.shards, sample, k, extended=False)
-        return first_that_serves(engines, embed)
+        return first_that_serves(engine.engines(problem, k), embed)
 
     def embedded(self, W: Array, k: int) -> Embedding:
         """Return the embedding of X W, for W (d, q)."""
@@ -240,14 +224,13 @@ class Graph:
         points = points.fact_as_rows(PROJECTED, W.shape[1])
         problem = replace(self.problem, kernel=kernel.mapped(ValueAsSlope))
         embed = partial(self._by_engine, kernel, points, sample, k, extended=True)
-        return first_that_serves(list(self._engines(problem, k)), embed)
-
-    def _engines(self, problem: Problem, k: int) -> Iterator[Engine]:
-        """Yield the engines to try; after landmarks, landmarks with a larger tolerance."""
+        engines: list[Engine] = []
         for engine in self.engine.engines(problem, k):
-            yield engine
+            engines.append(engine)
+            # After landmarks, landmarks with a larger tolerance.
             if isinstance(engine, LandmarkEngine) and engine.tol < _ROUGH_TOL:
-                yield LandmarkEngine(problem, k, _ROUGH_TOL)
+                engines.append(LandmarkEngine(problem, k, _ROUGH_TOL))
+        return first_that_serves(engines, embed)
 
     def _by_engine(
         self,
@@ -259,21 +242,14 @@ class Graph:
         *,
         extended: bool,
     ) -> Embedding:
-        if isinstance(engine, LandmarkEngine):
-            return self._by_factor(kernel, points, sample, k, engine)
-        return self._by_kernel(kernel, points, k, engine.name, extended=extended)
-
-    def _by_factor(
-        self, kernel: Kernel, points: Shards, sample: Array, k: int, engine: LandmarkEngine
-    ) -> Embedding:
-        """Embed by the m x m Gram matrix of the factor, in O(n m^2)."""
+        """Embed by the kernel, or with landmarks by the m x m Gram matrix of the factor."""
+        if not isinstance(engine, LandmarkEngine):
+            return self._by_kernel(kernel, points, k, engine.name, extended=extended)
         expansion, moments, _ = engine.expand(points, sample)
         m, size = expansion.size, self.weights.sum()
         sums = moments.ones[0] * np.sqrt(expansion.slope)
         raised = self._raised(kernel)
-        raw = FactorExtension(
-            kernel, expansion, sums, raised, mean=np.zeros(m), projection=np.eye(m)
-        )
+        raw = FactorExtension(kernel, expansion, sums, raised, np.zeros(m), projection=np.eye(m))
         gram, means = points.fold(_embedding_sums, raw)
         means *= self.normalisation.centred / size
         count = min(k, m)

@@ -77,22 +77,11 @@ def ascend(
 ) -> AscentResult:
     """Return the result of an ascent from W (d, q), which ends where W is stationary.
 
-    `evaluate` returns J and Phi W (d, q) at a W, and `on_iteration` is called after each step.
-
-    Parameters
-    ----------
-    limit : float, optional
-        The residual at which W counts as stationary. Default: `residual_limit` of a prediction.
-    max_iter : int
-        The most steps, with those in the history.
-    state : State, optional
-        The state whose history this ascent continues.
-    saved : State, optional
-        The state at which this ascent was interrupted: it continues there.
-    curvature : deque, optional
-        That of an ascent on other rows or in single precision, with which the steps begin.
-    still : float
-        The ascent ends, too, if J changes by a smaller share in the mean of five steps.
+    `evaluate` returns J and Phi W (d, q) at a W. W is stationary at a residual of `limit`, by
+    default `residual_limit` of a prediction. The ascent ends, too, after `max_iter` steps with
+    those in the history, or if in the mean of five steps J changes by a smaller share than `still`.
+    It continues the history of `state`; if it was interrupted, it continues at the state `saved`.
+    The steps begin with the curvature of an ascent on other rows or in single precision, if given.
     """
     time_limit = TimeLimit() if time_limit is None else time_limit
     memory = no_curvature() if curvature is None else curvature

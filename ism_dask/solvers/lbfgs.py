@@ -60,15 +60,9 @@ def lbfgs_ascent(
     """Yield points (d, k) with orthonormal columns, J growing from one to the next.
 
     The first point W, where the evaluation is `now`, is not yielded. The iterator ends when no step
-    along the slope raises J any more.
-
-    Parameters
-    ----------
-    precondition : callable, optional
-        Multiplies a slope (d, k) by an estimate of the inverse curvature, which may be off by a
-        factor but must be positive definite.
-    curvature : deque, optional
-        From an ascent of a similar J that ended at W. It holds that of this ascent afterwards.
+    along the slope raises J any more. `precondition` multiplies a slope (d, k) by an estimate of
+    the inverse curvature, which may be off by a factor but must be positive definite. `curvature`
+    is that of an ascent of a similar J that ended at W, and holds that of this ascent afterwards.
     """
     guess = precondition or (lambda Z: Z)
     memory = no_curvature() if curvature is None else curvature

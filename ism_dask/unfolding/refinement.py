@@ -55,7 +55,7 @@ class CoordinateObjective:
 
 
 @dataclass(frozen=True, eq=False)
-class Ascent:
+class RefinedCoordinates:
     """Coordinates Y (n, q) after some steps, and whether no small change of them changes F much."""
 
     Y: Array
@@ -63,7 +63,7 @@ class Ascent:
     n_iter: int
 
 
-def refine(F: CoordinateObjective, Y: Array, max_iter: int, store: StageStore | None) -> Ascent:
+def refine(F: CoordinateObjective, Y: Array, max_iter: int, store: StageStore | None) -> RefinedCoordinates:
     """Climb from coordinates Y (n, q) to a local maximum of F by L-BFGS.
 
     It forgets its steps and gradients each 500 steps, whether or not they are saved: from there,
@@ -74,7 +74,7 @@ def refine(F: CoordinateObjective, Y: Array, max_iter: int, store: StageStore | 
     end are set to 0, and the others go on. Without any steps, coordinates count as stationary.
     """
     if max_iter == 0:
-        return Ascent(Y, stationary=True, n_iter=0)
+        return RefinedCoordinates(Y, stationary=True, n_iter=0)
     n_iter, Y = 0, _with_small_axes(F, Y)
     if store is not None and (saved := store.find(REFINEMENT)):
         Y, n_iter = saved["Y"], int(saved["n_iter"])
@@ -85,14 +85,14 @@ def refine(F: CoordinateObjective, Y: Array, max_iter: int, store: StageStore | 
         Y = _without_free_axes(F, climbed.Y) if climbed.stationary else climbed.Y
         ended = climbed.stationary or climbed.n_iter < limit
         if n_iter == max_iter or (ended and Y is climbed.Y):
-            return Ascent(Y, climbed.stationary and Y is climbed.Y, n_iter)
+            return RefinedCoordinates(Y, climbed.stationary and Y is climbed.Y, n_iter)
         if store is not None:
             store.save(REFINEMENT, {"Y": Y, "n_iter": n_iter})
 
 
 def climb(
     objective: CoordinateObjective, Y: Array, max_iter: int, stationary: float = STATIONARY
-) -> Ascent:
+) -> RefinedCoordinates:
     """Climb from coordinates Y (n, q) by L-BFGS until they are stationary, or for so many steps."""
     size, slope = float(np.linalg.norm(Y)), np.inf
 
@@ -113,7 +113,7 @@ def climb(
     options["callback"] = stop_if_stationary
     result = minimize(negative, Y.ravel() / size, jac=True, **options)
     negative(result.x)
-    return Ascent(size * result.x.reshape(Y.shape), slope <= stationary, int(result.nit))
+    return RefinedCoordinates(size * result.x.reshape(Y.shape), slope <= stationary, int(result.nit))
 
 
 def along_principal_axes(Y: Array, counts: Array | None = None) -> Array:
