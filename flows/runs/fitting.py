@@ -41,7 +41,7 @@ from ism_dask.observe import FitWatcher, watching_fits
 from ism_dask.records.fit_report import FitReport
 from ism_dask.rows.raw import ColumnMoments
 from ism_dask.selection.sample import Setting
-from ism_dask.solvers import SOLVERS
+from ism_dask.solvers import ISM, Ascent
 from ism_dask.status import Status
 from storage import Dataset, Model, Sample, ZarrRows, run_folder, save_model
 from storage.distribution import Distribution
@@ -161,11 +161,10 @@ def shared_parameters(settings: SavedRunSettings) -> dict[str, Any]:
     """Return the parameters that all estimators share, without the number of components."""
     # Clusterings have one criterion alone.
     criterion = settings.criterion if isinstance(settings, SearchSettings) else DEPENDENCE
-    usual = "ascent" if criterion == PREDICTION else "ism"
-    solver = usual if settings.solver == "auto" else settings.solver
+    solver = Ascent if criterion == PREDICTION else ISM
     parameters = {
         "kernel": settings.build_kernel(),
-        "solver": SOLVERS[solver](**settings.solver_options),
+        "solver": solver(**settings.solver_options),
         "rotation": settings.rotation,
         "random_state": settings.seed,
     }

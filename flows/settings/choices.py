@@ -14,7 +14,6 @@ from ism_dask.engines import ENGINES
 from ism_dask.gamma.targets import TARGETS
 from ism_dask.kernels import KERNELS, WIDTH_RULES, as_kernel
 from ism_dask.linalg.subspaces import ROTATIONS
-from ism_dask.solvers import SOLVERS
 from storage import StorageError, UnsafeName, dataset_path, list_datasets, safe_name
 from storage.atomic import exists_settled
 from storage.errors import did_you_mean

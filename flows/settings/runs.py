@@ -143,11 +143,6 @@ class SavedRunSettings(NamedRunSettings):
         "term takes any parameter of its kernel.",
         flags=("--term",),
     )
-    solver: str = solver_setting(
-        "auto",
-        about="For dependence and clusters: ism, which auto is, too.",
-        names=lambda: ["auto", *(each for each in import_choices().SOLVERS if each != "ascent")],
-    )
     engine: str = solver_setting(
         "auto",
         about="For dependence and clusters: closed_form, landmarks or exact; auto takes the "
@@ -274,12 +269,11 @@ class SearchSettings(SavedRunSettings):
                 f"`{name}` is {getattr(self, name)!r}, but {flag} belongs to --criterion "
                 f"{DEPENDENCE}; give that, or leave {flag} out"
             )
-        for name in ("solver", "engine"):
-            if (value := getattr(self, name)) != "auto":
-                raise SettingsError(
-                    f"`{name}` is {value!r}, which belongs to --criterion {DEPENDENCE}; give that, "
-                    f"or leave --{name} out"
-                )
+        if self.engine != "auto":
+            raise SettingsError(
+                f"`engine` is {self.engine!r}, which belongs to --criterion {DEPENDENCE}; give "
+                "that, or leave --engine out"
+            )
         kernel = self.kernel if self.terms is None else self.build_kernel()
         if not import_choices().as_kernel(kernel).is_positive_definite:
             raise SettingsError(

@@ -63,7 +63,9 @@ class RefinedCoordinates:
     n_iter: int
 
 
-def refine(F: CoordinateObjective, Y: Array, max_iter: int, store: StageStore | None) -> RefinedCoordinates:
+def refine(
+    F: CoordinateObjective, Y: Array, max_iter: int, store: StageStore | None
+) -> RefinedCoordinates:
     """Climb from coordinates Y (n, q) to a local maximum of F by L-BFGS.
 
     It forgets its steps and gradients each 500 steps, whether or not they are saved: from there,
@@ -113,7 +115,9 @@ def climb(
     options["callback"] = stop_if_stationary
     result = minimize(negative, Y.ravel() / size, jac=True, **options)
     negative(result.x)
-    return RefinedCoordinates(size * result.x.reshape(Y.shape), slope <= stationary, int(result.nit))
+    return RefinedCoordinates(
+        size * result.x.reshape(Y.shape), slope <= stationary, int(result.nit)
+    )
 
 
 def along_principal_axes(Y: Array, counts: Array | None = None) -> Array:

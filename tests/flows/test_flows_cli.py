@@ -250,7 +250,7 @@ def test_ctrl_c_is_told_of_whatever_error_comes_of_it(here, monkeypatch):
         ("crossval wine --plain --split train", "`--split` is 'train'; wine has all"),
         ("crossval ../wine --plain", "characters"),
         ("fit wine --plain --engine fast", "`--engine` is 'fast'; expected one of auto"),
-        ("fit wine --plain --solver newton", "`--solver` is 'newton'; expected one of auto, ism"),
+        ("fit wine --plain --engine newton", "`--engine` is 'newton'; expected one of auto, "),
         ("fit wine --plain --sigma wide", "`--sigma` must be a positive finite number"),
         ("fit wine --plain --degree 3", "no parameter of the gaussian kernel, which takes sigma"),
         ("fit wine --plain --kernel linear --sigma 1", "which takes none"),

@@ -37,7 +37,6 @@ def test_kernel_parameters_reach_the_kernel():
         ({"tol": 0.1}, "`tol` is 0.1, but --tol belongs to --criterion dependence; give that, or"),
         ({"engine_tol": 0.1}, "--engine-tol belongs to --criterion dependence"),
         ({"engine": "exact"}, "`engine` is 'exact', which belongs to --criterion dependence"),
-        ({"solver": "ism"}, "`solver` is 'ism', which belongs to --criterion dependence"),
         ({"kernel": "distance"}, "`kernel` is 'distance', which is not positive definite"),
     ],
 )
