@@ -25,8 +25,7 @@ from ism_dask.engines.blocks import BlocksInMemory
 from ism_dask.engines.operator import PhiEvaluation, ProductEvaluation, relative_residual
 from ism_dask.kernels import Gaussian, Polynomial
 from ism_dask.linalg.subspaces import subspace_sine
-from ism_dask.records.iteration import Record
-from ism_dask.records.stopping_rule import Stopping
+from ism_dask.records.iteration import Record, Stopping
 from ism_dask.selection.sample import Sample
 from ism_dask.solvers import ISM, Ascent, Solver
 from ism_dask.solvers.ascent import ascend
