@@ -27,7 +27,7 @@ from ism_dask.kernels import Gaussian, Polynomial
 
 def test_scale_is_measured_only_where_it_is_named():
     figures = all_figures()
-    assert set(figures) - set(figures_of_make_bench()) >= {"scale", "soak", "gpu"}
+    assert set(figures) - set(figures_of_make_bench()) >= {"scale", "soak"}
     assert all(figure.__doc__ for figure in figures.values())
 
 

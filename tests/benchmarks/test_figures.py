@@ -45,7 +45,6 @@ ELSEWHERE = {
     "clusters10k",
     "clusters60k",
     "dense9000",
-    "gpu",
     "guided",
     "ingest_csv",
     "mnist",

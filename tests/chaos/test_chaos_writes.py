@@ -28,7 +28,7 @@ from waiting import served
 
 from flows.builtin import ingest
 from flows.builtin.raw_files import fetch
-from flows.reports.html import write_report, write_tables
+from flows.reports.html import write_report
 from flows.runs.crossval import run_crossval
 from flows.runs.fit import run_fit
 from flows.runs.inventory import check_files
@@ -92,7 +92,6 @@ WRITES = {
     "a fold": lambda: PartialResults.of_run("under-way").save(PIECE, REQUEST, {"accuracy": 0.1}),
     "a lease": _lease,
     "a report": lambda: write_report("wine-two"),
-    "tables": lambda: write_tables("tables", beside()),
     "new features": lambda: transform_rows(
         "wine-two", TransformSettings(source="wine", out=beside() / "new.csv")
     ),

@@ -438,7 +438,8 @@ def test_workers_that_go_and_come_are_counted_and_work_elsewhere_is_no_stall(set
 
     fit_on_cluster(settings, this, work, 100)
     assert diary.notes == []
-    joined, lost, back = diary.log
+    dashboard, joined, lost, back = diary.log
+    assert dashboard.startswith("Dask dashboard: http://")
     assert re.fullmatch(r"joined the Dask cluster at tcp://\S+, 1 worker", joined)
     assert re.fullmatch(r"1 worker lost, tcp://\S+: [01] workers? now", lost)
     assert re.fullmatch(r"1 worker joined, tcp://\S+: 1 worker now", back)
