@@ -78,8 +78,8 @@ default "auto"
         Whether to start at `components_`, if there are some. For rows that have changed little,
         such a fit takes a few iterations.
     random_state : int, RandomState or None, default None
-        Seed of the random starts, of the sample of rows that determines widths above 5,000 rows,
-        and of the landmarks. None is a fixed seed, so that fits repeat.
+        Seed of the random starts, and of the samples of rows. None is a fixed seed, so that fits
+        repeat.
 
     Attributes
     ----------
@@ -116,8 +116,8 @@ default "auto"
     dimension_path_ : tuple of DimensionTrial
         What each number of new features explains, from 1 up, if "auto" tried them; else empty.
     residual_ : float
-        Distance of W from a stationary point under the true kernel, whatever the engine:
-        `||Phi W - W L|| / ||Phi W||`, with the Phi of its blocks of rows.
+        Distance of W from a stationary point: `||Phi W - W L|| / ||Phi W||`, with the Phi of the
+        blocks of rows.
     n_iter_ : int
         Number of iterations.
     status_ : Status
@@ -127,11 +127,10 @@ default "auto"
     certificate_ : Certificate
         After `certify`: whether W is proved to be a local maximum of J, or why not.
     tolerance_ : float
-        The limit in force: on the residual, or, with a number as `tol`, on the change of the
-        eigenvalues.
+        The limit of the residual that was in force.
     history_ : tuple of Record
-        For each iteration: objective, eigenvalues, change, angle, residual (under the engine's
-        Phi), seconds, and whether J rose. It includes steps along the gradient of J.
+        For each iteration: objective, eigenvalues, change, angle, residual, seconds, and whether J
+        rose.
     kernel_ : Kernel
         The kernel with the numbers, such as widths, that the data gave it.
     report_ : FitReport
