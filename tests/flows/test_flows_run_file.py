@@ -75,7 +75,7 @@ def test_a_run_file_runs_from_the_table_to_the_outputs(here, run_file):
     new = pd.read_parquet(folder / "new.parquet")
     model = load_model("churn")
     expected = model.transform(pd.read_csv(folder / "sales.csv"))
-    np.testing.assert_array_equal(new[["supervisedikdr0", "supervisedikdr1"]], expected)
+    np.testing.assert_array_equal(new[["predictiveikdr0", "predictiveikdr1"]], expected)
     np.testing.assert_allclose(np.load(folder / "same.npy"), expected, rtol=1e-6, atol=1e-6)
     assert list(new["id"].astype(int)) == list(range(N))
     assert "there is a run 'churn' already" in here("run", run_file, "--plain", "--quiet").failed(1)
