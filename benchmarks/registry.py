@@ -17,7 +17,7 @@ from benchmarks.measure import Figure
 
 _ROOMS = ("benchmarks.studies", "benchmarks.speed")
 _figures: dict[str, Callable[..., Figure]] = {}
-_unasked: set[str] = set()
+_only_by_name: set[str] = set()
 
 
 def figure(measure: Callable[..., Figure]) -> Callable[..., Figure]:
@@ -31,7 +31,7 @@ def long_figure(measure: Callable[..., Figure]) -> Callable[..., Figure]:
 
     It takes many minutes, space on the disk, or packages that others do without.
     """
-    _unasked.add(measure.__name__)
+    _only_by_name.add(measure.__name__)
     return figure(measure)
 
 
@@ -45,4 +45,4 @@ def all_figures() -> dict[str, Callable[..., Figure]]:
 
 def figures_of_make_bench() -> list[str]:
     """Return the names of the figures that are measured without being named."""
-    return [name for name in all_figures() if name not in _unasked]
+    return [name for name in all_figures() if name not in _only_by_name]

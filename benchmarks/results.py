@@ -59,7 +59,7 @@ class Result:
         self.path(self.name).write_text(json.dumps(plain(asdict(self)), indent=1) + "\n")
 
     @classmethod
-    def kept(cls, names: Iterable[str]) -> list[Result]:
+    def saved(cls, names: Iterable[str]) -> list[Result]:
         """Return the stored results of those of `names` that have been measured."""
         paths = [cls.path(name) for name in names]
         return [cls(**json.loads(path.read_text())) for path in paths if path.exists()]
@@ -99,7 +99,7 @@ def print_figures(figures: Mapping[str, Figure]) -> None:
 
 def write_page(names: Iterable[str]) -> None:
     """Write the page of the documentation from the stored results of the figures `names`."""
-    PAGE.write_text(page(Result.kept(names)))
+    PAGE.write_text(page(Result.saved(names)))
 
 
 def page(results: list[Result]) -> str:

@@ -12,13 +12,11 @@ from numpy.typing import NDArray
 
 from benchmarks.measure import say
 from flows.builtin import ingest
-from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.engines import Engine, Problem, as_engine, first_that_serves
+from ism_dask.engines import Problem
 from ism_dask.estimators.dependence_problem import DependenceRows
 from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.eigen import leading_eigenpairs
 from ism_dask.rows.raw import RowSource
 from storage import Dataset, DatasetInfo, datasets_folder, is_complete, open_dataset, write_dataset
 
@@ -92,18 +90,6 @@ def problem_of(rows: Labelled, kernel: Kernel, q: int = 10) -> Problem:
     """Return the problem that a fit of q features with `kernel` would solve."""
     prepared = prepare_rows(rows.X, kernel, standardize=True)
     return DependenceRows.sampled(prepared, kernel, None, q).problem(target_dependence(rows.y))
-
-
-def first_subspace(problem: Problem, q: int) -> Array:
-    """Return W (d, q) after the first iteration, which is close enough to that of a whole fit."""
-
-    def iterated(engine: Engine) -> Array:
-        start = leading_eigenpairs(engine.phi0(), q)
-        W = start.vectors[:, ~start.null]
-        return leading_eigenpairs(engine.phi(W).phi, q).vectors
-
-    with single_threaded_blas():
-        return first_that_serves(as_engine("auto").engines(problem, q), iterated)
 
 
 def turned(W: Array, seed: int) -> Array:

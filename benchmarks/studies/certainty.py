@@ -21,7 +21,7 @@ _FEW_DRAWS = 4
 _FIRST_DRAW = 100
 _COVERED, _SEPARATED = (0.85, 0.95), 0.95
 _ROUNDING = 1e-9
-# Up to so many different values are classes.
+# Up to this many different values are classes.
 _CLASSES = 6
 _BAND_DRAWS, _BAND_ROWS = 40, (60, 178, 500)
 # The mean of y along a feature, and its spread.

@@ -29,8 +29,9 @@ ROUND_TOL = 0.01
 _ROUNDING_SHARE = 1e-6
 # Two W between which the sine of the largest angle is below this are the same, up to rounding.
 _SAME = 1e-12
-# With a rough embedding, or a W that grows anew in each round, the rounds end if within so many of
-# them the movement has not halved: on 60,000 images W turned by 0.05 to 0.06 from round 7 to 15.
+# With a rough embedding, or a W that grows anew in each round, the rounds end if the movement
+# has not halved within this number of rounds: on 60,000 images W turned by 0.05 to 0.06 from round
+# 7 to 15.
 _PATIENCE = 5
 
 

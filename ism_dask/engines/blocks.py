@@ -49,7 +49,7 @@ class RegressionBlocks(ABC):
 
     @abstractmethod
     def first(self, n_rows: int) -> RegressionBlocks:
-        """Return the first blocks, which have this number of rows or more if there are so many."""
+        """Return the first blocks, which have at least this number of rows, or all blocks."""
 
     @abstractmethod
     def _summed(self, function: Callable[[Block], Arrays]) -> Arrays:
@@ -95,7 +95,7 @@ class BlocksInMemory(RegressionBlocks):
         return sum(block.n_rows for block in self.blocks)
 
     def first(self, n_rows: int) -> BlocksInMemory:
-        """Return the first blocks, which have this number of rows or more if there are so many."""
+        """Return the first blocks, which have at least this number of rows, or all blocks."""
         return BlocksInMemory(self.blocks[: -(-n_rows * len(self.blocks) // self.n_rows)])
 
     def _summed(self, function: Callable[[Block], Arrays]) -> Arrays:

@@ -32,7 +32,7 @@ from ism_dask.rows.execution import on_this_machine
 from ism_dask.rows.foreign_arrays import on_this_host
 from ism_dask.rows.shards import Shards, cut
 
-# Contributions are computed on up to so many rows.
+# Contributions are computed on up to this many rows.
 _SAMPLED_ROWS = 2000
 
 

@@ -51,15 +51,15 @@ default "auto"
         functions of a gaussian kernel of median width, "multiscale" those of three gaussian
         kernels: of the median width, half of it and a quarter of it.
     max_features : int, "auto" or None, default None
-        The number of features that W may use; None means all. W is fitted to all
-        features first. Then the weakest ones go in stages, while W climbs on the others, on a
-        sample of up to 1,250 rows. With a number, those with the smallest shares go until so many
-        remain. With "auto" those go whose weights noise alone may explain, at a chance of 1% that
-        one of all remains by noise. W is fitted again to all rows with these features alone; all
-        other weights are exactly zero. `history_`, `n_iter_` and `converged_` belong to this last
-        fit. If there are more features than half as many rows, the first fit takes only those that
-        explain most of y by themselves, one for every five rows: a feature that counts only beside
-        others is missed.
+        The number of features that W may use; None means all. W is fitted to all features first.
+        Then the weakest ones go in stages, while W climbs on the others, on a sample of up to 1,250
+        rows. With a number, those with the smallest shares go until this number remains. With
+        "auto" those go whose weights noise alone may explain, at a chance of 1% that one of all
+        remains by noise. W is fitted again to all rows with these features alone; all other weights
+        are exactly zero. `history_`, `n_iter_` and `converged_` belong to this last fit. If there
+        are more features than half as many rows, the first fit takes only those that explain most
+        of y by themselves, one for every five rows: a feature that counts only beside others is
+        missed.
     solver : "ascent" or Ascent, default "ascent"
         Limits of the steps, such as `ism_dask.solvers.Ascent(max_iter=200, max_seconds=60)`.
     standardize : bool, default True

@@ -168,7 +168,7 @@ class SupervisedProblem:
         return digest.hexdigest()
 
 
-def pose(
+def supervised_problem(
     parameters: SupervisedParameters,
     X: Any,
     y: Any,

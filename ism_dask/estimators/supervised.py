@@ -17,7 +17,7 @@ from ism_dask.estimators.checks import row_source
 from ism_dask.estimators.dependence_problem import seed_of
 from ism_dask.estimators.fitted import Fitted
 from ism_dask.estimators.preparation import Report
-from ism_dask.estimators.problem import SupervisedProblem, column_target, pose
+from ism_dask.estimators.problem import SupervisedProblem, column_target, supervised_problem
 from ism_dask.kernels import as_kernel
 from ism_dask.linalg.cholesky import reused_matrices
 from ism_dask.records.fit_report import Certificate
@@ -65,7 +65,7 @@ class SupervisedBase(SupervisedParameters):
             parameters["random_state"] = seed_of(seed)  # a generator draws another one each time
         parameters, posed = deepcopy(parameters), copy(self)
         posed.__dict__.update(parameters)
-        problem = pose(posed, X, y, sample_weight, avoid=avoid, given=given)
+        problem = supervised_problem(posed, X, y, sample_weight, avoid=avoid, given=given)
         ordered = problem.in_order()
         classes = ordered.dependence.classes  # a ValueError if nothing is left to explain
         validate_data(self, row_source(X), skip_check_array=True)
@@ -178,7 +178,7 @@ class SupervisedBase(SupervisedParameters):
         validate_data(self, row_source(X), reset=False, skip_check_array=True)
         fitted = copy(self.on_host())
         fitted.__dict__.update(self._fit_parameters)  # whatever `set_params` has changed since
-        problem = pose(fitted, X, y, sample_weight, avoid=avoid, given=given)
+        problem = supervised_problem(fitted, X, y, sample_weight, avoid=avoid, given=given)
         if problem.sides != self._sides:
             raise ValueError(
                 f"the fit had {' and '.join(self._sides) or 'neither avoid nor given'}, {what} "

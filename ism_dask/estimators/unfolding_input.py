@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 _NEIGHBOURS, _EIGENVECTORS = 10, 20
 # Bytes that a fit takes at most, beside the rows that it is given: three scaled copies of them, and
-# for each row and neighbour, eigenvector, coordinate and column of y so many.
+# for each row these numbers for a neighbour, an eigenvector, a coordinate and a column of y.
 _COPIES, _BYTES_OF_ANY = 3, 256 * 2**20
 _PER_NEIGHBOUR, _PER_EIGENVECTOR, _PER_COORDINATE, _PER_COLUMN_OF_Y = 80, 60, 330, 32
 # y as a thin factor of its kernel, and as the kernel itself.

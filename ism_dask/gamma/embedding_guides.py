@@ -113,7 +113,7 @@ class ScoreGuide(EmbeddingGuide):
         rows = rows.derive(GAMMA_FACTS, _centred, means).persisted()
         squares = rows.fold(_column_squares)
         traces = np.bincount(self.experts, squares[k:])
-        return _beside_omega(squares[:k], self.mu / traces[self.experts]), rows
+        return _added_to_omega(squares[:k], self.mu / traces[self.experts]), rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +133,7 @@ class AvoidGuide(EmbeddingGuide):
         given, k = embedded.with_rows(_GIVEN, self.Y), _width(embedded)
         rows = given.derive(GAMMA_FACTS, _omega_and_given).persisted()
         squares = rows.fold(_column_squares)
-        return _beside_omega(squares[:k], self._signs(squares[k:])), rows
+        return _added_to_omega(squares[:k], self._signs(squares[k:])), rows
 
     def initial_gamma(self, embedded: Shards) -> tuple[Gamma, Shards]:
         """Return only the part of Gamma with the labels to avoid.
@@ -170,7 +170,7 @@ def _means(shards: Shards, fact: RowFact) -> Array:
     return np.asarray(sums / size)
 
 
-def _beside_omega(squares: Array, signs: Array) -> Gamma:
+def _added_to_omega(squares: Array, signs: Array) -> Gamma:
     """Return Gamma of an Omega of trace one, with sums of squares (k,), beside signs (c,)."""
     # If no two rows are near each other the embedding is 0, and Omega as well.
     return Gamma(np.append(np.full(len(squares), 1.0 / (squares.sum() or 1.0)), signs))

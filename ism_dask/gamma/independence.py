@@ -36,7 +36,7 @@ from ism_dask.rows.foreign_arrays import on_this_host
 
 # Multiplications that permutations may take by default, some seconds, and how many there are then.
 _AFFORDED, _PERMUTATIONS = 2e10, 999
-# Permutations are multiplied in batches with so many columns.
+# Permutations are multiplied in batches with this number of columns.
 _BATCH_COLUMNS = 256
 # The moments of so few rows say too little.
 _FEWEST_ROWS = 6

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 class Avoidance:
     """HSIC correlations with s, the variables to avoid: 0 if independent, at most 1.
 
-    They are those of all features and of the new ones, on so many rows of the fit. They have no
-    bias, so that they can be slightly negative. A correlation of fitted rows is still smaller than
-    that of other rows, since W was fitted to avoid s on them.
+    They are those of all features and of the new ones, on a sample of the rows of the fit. They
+    have no bias and can therefore be slightly negative. The correlation of fitted rows is still
+    smaller than that of other rows, since W was fitted to avoid s on them.
     """
 
     features: float
@@ -35,7 +35,7 @@ class DimensionTrial:
     needed_gain: float
 
     @property
-    def is_taken(self) -> bool:
+    def is_worthwhile(self) -> bool:
         """Whether the gain suffices."""
         return self.q == 1 or self.gain >= self.needed_gain
 

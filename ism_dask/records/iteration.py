@@ -58,7 +58,7 @@ class Record:
 class Round:
     """One round of a fit that alternates between W and the embedding.
 
-    `objective` is J under the embedding that W was fitted to, in so many `iterations` of the
+    `objective` is J under the embedding that W was fitted to; `iterations` counts the steps of the
     solver. `affinity` is the sum of the `eigenvalues` of the embedding of X W, which that embedding
     maximises. `change` is the largest change of one of them since the previous round, relative to
     itself, and `turn` the sine of the largest principal angle to the W of that round; 1 in the

@@ -13,8 +13,8 @@ from ism_dask._types import Array
 # Rows of a block, and of a block of many rows. The regressions of smaller blocks lose accuracy, and
 # those of larger ones cost the third power of their rows. The means over many blocks lose less.
 BLOCK_ROWS, _SMALL_BLOCK_ROWS, MANY_ROWS = 600, 400, 10_000
-# Rows of up to so many numbers, of any type, are brought into memory and dealt there, wherever they
-# are stored: MNIST has 47 million.
+# Rows of up to this many numbers, of any type, are brought into memory and dealt there, wherever
+# they are stored: MNIST has 47 million.
 MEMORY_NUMBERS = 50_000_000
 # Larger ones are dealt within ranges of this many rows. Their shards are such ranges, or several,
 # as are chunks of a power of two of rows.

@@ -30,7 +30,7 @@ from ism_dask.rows.tasks import LoadedShard, RowFact, ShardRef, Task, reuse_page
 
 # A tile of 2,500 x 2,500 keeps BLAS busy, and its parts stay in the caches of the core.
 ROWS_PER_SHARD = 2560
-# Shards of wide data have fewer rows, so that a standardised shard has at most so many numbers.
+# Shards of wide data have fewer rows, which limits the numbers of a standardised shard.
 _SHARD_NUMBERS = 8 * 2**20
 # Maximum number of tasks of a fold: each returns a partial sum, which may be large, to add up.
 _RUNS = 64

@@ -337,7 +337,7 @@ def choose_dimension(
         more = max(d - 2 * sample.q + 1, 1)
         explained, cost = 1.0 - float(losses.mean()) / total, more * sample.weight_cost
         trials.append(DimensionTrial(sample.q, explained, gain / n, cost / n))
-        if not trials[-1].is_taken or sample.time_limit.is_over:
+        if not trials[-1].is_worthwhile or sample.time_limit.is_over:
             break
         before = choice
-    return sum(trial.is_taken for trial in trials), tuple(trials)
+    return sum(trial.is_worthwhile for trial in trials), tuple(trials)

@@ -45,7 +45,7 @@ class SelectionRules:
     climbed_starts: int = 2
     few_steps: int = 10
     steps: int = 25
-    # Exchanges of a direction of W: with more ways none is tried; so many rows judge each.
+    # Exchanges of a direction of W: with more ways none is tried; this many rows judge each.
     most_exchanges: int = 250
     exchange_rows: int = 500
     # Two W are different maxima from this sine on, and as good up to this many standard errors.

@@ -95,7 +95,7 @@ def refine(
 def climb(
     objective: CoordinateObjective, Y: Array, max_iter: int, stationary: float = STATIONARY
 ) -> RefinedCoordinates:
-    """Climb from coordinates Y (n, q) by L-BFGS until they are stationary, or for so many steps."""
+    """Climb from coordinates Y (n, q) by L-BFGS until they are stationary or the steps end."""
     size, slope = float(np.linalg.norm(Y)), np.inf
 
     def negative(flat: Array) -> tuple[float, Array]:

@@ -91,7 +91,7 @@ def test_the_page_has_every_figure_and_its_lines(tmp_path, monkeypatch):
     }
     Result("workers", machine, figure).save()
     json.loads((tmp_path / "workers.json").read_text(), parse_constant=pytest.fail)
-    text = page(Result.kept(["tiles", "workers"]))
+    text = page(Result.saved(["tiles", "workers"]))
     assert "## workers" in text
     assert "## tiles" not in text
     assert "| n | ok | extra |" in text

@@ -20,7 +20,7 @@ from ism_dask import ComponentsWarning, PredictiveIKDR, dependence_test
 from ism_dask.criteria.prediction import Block, Explained, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards, dealt_ranges
 from ism_dask.engines.operator import relative_residual
-from ism_dask.estimators.problem import pose
+from ism_dask.estimators.problem import supervised_problem
 from ism_dask.kernels import Gaussian, Laplacian, Polynomial
 from ism_dask.linalg import cholesky
 from ism_dask.linalg.eigen import inverse_covariance
@@ -414,7 +414,7 @@ def test_known_subspaces_are_found(name, draw, most):
 def test_the_number_of_new_features_is_the_true_one():
     model = PredictiveIKDR().fit(*curved(200))
     assert len(model.components_) == 2
-    taken = [(trial.q, trial.is_taken) for trial in model.dimension_path_]
+    taken = [(trial.q, trial.is_worthwhile) for trial in model.dimension_path_]
     assert taken == [(1, True), (2, True), (3, False)]
 
 
@@ -478,9 +478,9 @@ def test_functions_of_y_are_those_of_repeated_rows(sides):
     y = np.column_stack([NUMBERS, X[:, 0] ** 2])
     weights = np.random.default_rng(4).integers(0, 9, size=120)
     rows, model = np.repeat(np.arange(120), weights), PredictiveIKDR(2)
-    weighted = pose(model, X, y, weights, **sides).in_order()
+    weighted = supervised_problem(model, X, y, weights, **sides).in_order()
     copied = {name: s[rows] for name, s in sides.items()}
-    repeated = pose(model, X[rows], y[rows], **copied).in_order()
+    repeated = supervised_problem(model, X[rows], y[rows], **copied).in_order()
     one, two = (each.targets["law"].Y for each in (weighted, repeated))
     copies = np.repeat(np.arange(len(one)), weighted.weights.astype(int))
     assert_allclose((one @ one.T)[np.ix_(copies, copies)], two @ two.T, atol=1e-3)

@@ -35,8 +35,8 @@ from ism_dask.kernels.inner_products import Monomials
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard
 
-# A term uses its monomials instead of landmarks if there are at most so many, or at most this share
-# of the number of rows: with more, tiles are faster (measured, see docs/engines.md).
+# A term uses its monomials instead of landmarks if there are at most this many, or at most this
+# share of the number of rows: with more, tiles are faster (measured, see docs/engines.md).
 _FEW_MONOMIALS, _MONOMIALS_SHARE = 256, 0.1
 # From this number of rows on, landmarks are faster than tiles (measured, see docs/engines.md).
 _FROM_ROWS = 4000
