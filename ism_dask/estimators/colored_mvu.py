@@ -267,7 +267,7 @@ class ColoredMVU(_Unfolded):
             if self.standardize:
                 mean, scale = mean_and_deviation(X[order])
             placement = Placement.among(X[first], scale, k)
-            neighbours = run_or_restore(NEIGHBOURS, placement.search.of_own_rows)
+            neighbours = run_or_restore(NEIGHBOURS, placement.search.nearest_others)
             graph = neighbour_graph(placement.search.rows, neighbours)
         else:
             graph = graph_of_distances(X, k)
@@ -299,7 +299,7 @@ class ColoredMVU(_Unfolded):
                 "`nu` nearer to 1, or X in smaller units or in double precision"
             )
         if placement is not None:
-            placement = placement.at(embedding[first])
+            placement = placement.with_positions(embedding[first])
         lengths, distances = np.linalg.norm(graph.along(Y), axis=1), np.sqrt(graph.squared)
         error = np.linalg.norm(lengths - distances) / np.linalg.norm(distances)
         pulls = 2.0 * program.penalty * (lengths**2 - graph.squared)
@@ -313,7 +313,7 @@ class ColoredMVU(_Unfolded):
             "hsic_": correlation_with(side, Y[node]),
             "duality_gap_": program.gap,
             "program_objective_": program.objective,
-            "objective_": objective.at(refined.Y)[0],
+            "objective_": objective.with_gradient(refined.Y)[0],
             "scales_": Scales(program.gain, program.penalty),
             "edge_weights_": csr_array(upper + upper.T),
             "n_iter_": refined.n_iter,

@@ -27,7 +27,7 @@ class FittedMaximum:
     tangents: Tangents
 
     @classmethod
-    def of(cls, problem: SupervisedProblem) -> FittedMaximum:
+    def of_problem(cls, problem: SupervisedProblem) -> FittedMaximum:
         """Return the W of the problem's estimator; raise a ValueError if it is too large."""
         fitted = problem.parameters
         task = PredictionTask.of(problem)

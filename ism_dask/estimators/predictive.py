@@ -170,6 +170,6 @@ default "auto"
         return fit_prediction(problem, report)
 
     def _certified(self, problem: SupervisedProblem) -> Certificate:
-        maximum = FittedMaximum.of(problem)
+        maximum = FittedMaximum.of_problem(problem)
         self.report_ = replace(self.report_, deal_error=maximum.deal_error)
         return maximum.certificate

@@ -82,7 +82,7 @@ class Intervals:
     feature_names: tuple[str, ...]
 
     @classmethod
-    def of(cls, fitted: PredictiveIKDR, replicates: Sequence[Array]) -> Intervals:
+    def from_replicates(cls, fitted: PredictiveIKDR, replicates: Sequence[Array]) -> Intervals:
         """Return the intervals that replicates (q, d), for X in its own units, give."""
         W, shares = fitted.components_, fitted.feature_importances_
         # In the standardised units of the fit, so that features can be compared.
@@ -208,14 +208,14 @@ def intervals(
             f"the fit had {len(problem.y)} rows; `intervals` needs {_FEWEST_ROWS} or more"
         )
     with single_threaded_blas(), reused_matrices():
-        maximum = FittedMaximum.of(problem)
+        maximum = FittedMaximum.of_problem(problem)
         spread, axes = np.linalg.eigh(maximum.turn_covariance())
         normal = np.random.default_rng(0).normal(size=(_DRAWS, len(spread)))
         turns = normal * np.sqrt(np.maximum(spread, 0.0)) @ axes.T
         prepared = maximum.task.prepared
         turned = [prepared.lift(maximum.tangents.turned(each).T) for each in turns]
         replicates = [each / prepared.affine.scale for each in turned]
-    return Intervals.of(fitted.on_host(), replicates)
+    return Intervals.from_replicates(fitted.on_host(), replicates)
 
 
 def have_intervals(fitted: SupervisedBase) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ def is_foreign(array: Any) -> bool:
     """Return whether something is an array in memory, but not one of NumPy."""
     if isinstance(array, np.ndarray | np.generic) or is_dask(array):
         return False
-    return bool(_compat().is_array_api_obj(array))
+    return hasattr(array, "__array_namespace__") or _is_of_pytorch(array)
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,15 @@ class Device:
         """
         if not get_config()["array_api_dispatch"] or not is_foreign(array):
             return None
-        device = cls(_compat().array_namespace(array), array.device)
-        if "float64" not in device.xp.__array_namespace_info__().dtypes(device=device.device):
+        is_of_pytorch = _is_of_pytorch(array)
+        xp = sys.modules["torch"] if is_of_pytorch else array.__array_namespace__()
+        device = cls(xp, array.device)
+        try:
+            xp.asarray(np.zeros(1), device=device.device)
+        except (TypeError, ValueError, RuntimeError) as error:
             raise ValueError(
                 f"{device.title} has no float64, in which a fit is computed; give arrays of NumPy"
-            )
+            ) from error
         return device
 
     @property
@@ -69,8 +74,6 @@ def on_this_host(array: Any) -> Any:
     return array if Device.of_array(array) is None else on_host(array)
 
 
-def _compat() -> Any:
-    """Return array-api-compat, of which scikit-learn has a copy, under no public name."""
-    from sklearn.utils._array_api import array_api_compat  # noqa: PLC0415 - it is slow
-
-    return array_api_compat
+def _is_of_pytorch(array: Any) -> bool:
+    """Return whether something is a tensor of PyTorch, which has no `__array_namespace__`."""
+    return type(array).__module__ == "torch" and hasattr(array, "__dlpack__")

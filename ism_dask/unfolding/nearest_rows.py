@@ -48,23 +48,23 @@ class NearestRows:
         index = NearestNeighbors(n_neighbors=k).fit(rows)
         return cls(rows, k, index, float(row_norms(rows, squared=True).max()))
 
-    def of(self, X: Any, k: int | None = None) -> Array:
+    def nearest_to(self, X: Any, k: int | None = None) -> Array:
         """Return the numbers (b, k) of the rows that are nearest to X (b, d), nearest first."""
         k = self.k if k is None else k
         starts = range(0, X.shape[0], _ROWS_AT_ONCE)
         return np.concatenate(
-            [self._of_block(X[each : each + _ROWS_AT_ONCE], k) for each in starts]
+            [self._nearest_to_block(X[each : each + _ROWS_AT_ONCE], k) for each in starts]
         )
 
-    def of_own_rows(self) -> Array:
+    def nearest_others(self) -> Array:
         """Return the numbers (n, k) of the nearest other rows of each row, nearest first."""
         # Without a cluster in one piece: scikit-learn uses all cores by itself.
         n = self.rows.shape[0]
         size = n if cluster() is None else _ROWS_PER_TASK
         ranges = [(start, min(start + size, n)) for start in range(0, n, size)]
-        return np.concatenate(list(results_in_order(_nearest_others, self, ranges)))
+        return np.concatenate(list(results_in_order(_nearest_others_of, self, ranges)))
 
-    def _of_block(self, X: Any, k: int) -> Array:
+    def _nearest_to_block(self, X: Any, k: int) -> Array:
         """Return the nearest rows (b, k) of X (b, d), of equally near ones those of lower numbers.
 
         scikit-learn's order of equally near rows depends on the threads and on the other rows of X,
@@ -90,10 +90,10 @@ class NearestRows:
         return nearest
 
 
-def _nearest_others(search: NearestRows, rows: tuple[int, int]) -> Array:
+def _nearest_others_of(search: NearestRows, rows: tuple[int, int]) -> Array:
     """Return the nearest other rows (b, k) of the rows from a start to a stop, as a task."""
     start, stop = rows
-    nearest = search.of(search.rows[start:stop], search.k + 1)
+    nearest = search.nearest_to(search.rows[start:stop], search.k + 1)
     others = nearest != np.arange(start, stop)[:, None]
     # Among rows that rounding makes equal, a row itself may be further down, or not listed.
     others[others.all(axis=1), -1] = False
@@ -153,7 +153,7 @@ class Placement:
         search = NearestRows.among(_scaled(X, *units), k)
         return cls(*units, search, np.empty((X.shape[0], 0)))
 
-    def at(self, embedding: Array) -> Self:
+    def with_positions(self, embedding: Array) -> Self:
         """Return the placement with the coordinates (n, q) of the rows of the fit."""
         return replace(self, positions=embedding.astype(np.float64))
 
@@ -171,7 +171,7 @@ class Placement:
                 f"{len(far)} rows of X, the first number {far[0]}, are so far from all rows of the "
                 "fit that their distances overflow; correct them, or leave them out"
             )
-        return self._weighted(rows, self.search.of(rows)).astype(precision(X), copy=False)
+        return self._weighted(rows, self.search.nearest_to(rows)).astype(precision(X), copy=False)
 
     def _weighted(self, X: Any, neighbours: Array) -> Array:
         """Return the positions (b, q) of scaled rows X (b, d) from those of neighbours (b, k)."""

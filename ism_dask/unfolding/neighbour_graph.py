@@ -180,7 +180,7 @@ def _ways_out(X: Any, inside: Array, count: int) -> Array:
     """Return the `count` shortest edges (c, 2) from rows inside to their nearest rows outside."""
     rows, outside = np.flatnonzero(inside), np.flatnonzero(~inside)
     others = X[outside]
-    nearest = NearestRows.among(others, 1).of(X[rows])
+    nearest = NearestRows.among(others, 1).nearest_to(X[rows])
     squared = comparable(squared_distances(X, rows, others, nearest[:, 0]))
     shortest = np.argsort(squared, kind="stable")[:count]
     return np.column_stack([rows[shortest], outside[nearest[shortest, 0]]])

@@ -41,7 +41,7 @@ class CoordinateObjective:
     side: SideKernel
     scales: Scales
 
-    def at(self, Y: Array) -> tuple[float, float, Array]:
+    def with_gradient(self, Y: Array) -> tuple[float, float, Array]:
         """Return F at Y (n, q), its size, which is the sum of both terms, and its gradient."""
         # One coordinate at a time: contiguous columns halve the time.
         apart = [self.graph.along(y) for y in np.ascontiguousarray(Y.T)]
@@ -100,7 +100,7 @@ def climb(
 
     def negative(flat: Array) -> tuple[float, Array]:
         nonlocal slope
-        value, terms, gradient = objective.at(size * flat.reshape(Y.shape))
+        value, terms, gradient = objective.with_gradient(size * flat.reshape(Y.shape))
         slope = size * float(np.linalg.norm(gradient) * np.linalg.norm(flat)) / terms
         return -value, -size * gradient.ravel()
 
@@ -154,11 +154,11 @@ def _with_small_axes(objective: CoordinateObjective, Y: Array) -> Array:
 def _without_free_axes(objective: CoordinateObjective, Y: Array) -> Array:
     """Return coordinates (n, q) with free axes at 0 that do not matter to F, or Y itself."""
     placed = along_principal_axes(Y)
-    (value, terms, _), bare = objective.at(placed), Y
+    (value, terms, _), bare = objective.with_gradient(placed), Y
     for axis in _free_axes(placed)[::-1]:
         if placed[:, axis].any():
             placed[:, axis] = 0.0
-            if objective.at(placed)[0] < value - _CHANGE * terms:
+            if objective.with_gradient(placed)[0] < value - _CHANGE * terms:
                 break
             bare = placed.copy()
     return bare

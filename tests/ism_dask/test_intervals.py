@@ -79,7 +79,7 @@ def test_what_is_said_of_replicates(fitted, mixed):
     near = W + 0.1 * np.random.default_rng(2).normal(size=(39, *W.shape))
     # Its features in another order and with other signs are the same ones.
     given = [each[::-1] * [[-1], [2]] for each in near] if mixed else near
-    result = Intervals.of(fitted, [each / fitted.scale_ for each in given])
+    result = Intervals.from_replicates(fitted, [each / fitted.scale_ for each in given])
     distances = [subspace_distance(W.T, each.T) for each in near]
     assert_allclose(result.standardized_distances, distances)
     # Of 40 distances in all, a new one is below the second or above the last but one with
@@ -104,7 +104,7 @@ def test_the_intervals_of_weights_do_not_depend_on_the_basis_of_a_replicate(fitt
     near = W + 0.05 * np.random.default_rng(3).normal(size=(39, *W.shape))
     turn = np.array([[0.6, -0.8], [0.8, 0.6]])
     units = (kind / fitted.scale_ for kind in (near, turn @ near))
-    plain, turned = (Intervals.of(fitted, list(each)) for each in units)
+    plain, turned = (Intervals.from_replicates(fitted, list(each)) for each in units)
     assert_allclose(turned.components_low, plain.components_low)
     assert (plain.components_low <= W).all()
     assert (plain.components_high >= W).all()
@@ -116,7 +116,7 @@ def test_features_that_mix_are_retained_and_not_stable(fitted):
     angle = np.linspace(0, np.pi, 40)
     turned = [np.array([[np.cos(a), np.sin(a)], [-np.sin(a), np.cos(a)]]) for a in angle]
     replicates = [each @ fitted.components_ / fitted.scale_ for each in turned]
-    result = Intervals.of(fitted, replicates)
+    result = Intervals.from_replicates(fitted, replicates)
     assert result.retention == pytest.approx(1)
     assert (result.stability < 0.9).all()
     assert result.standardized_interval == pytest.approx((0, 0), abs=1e-12)
@@ -229,7 +229,7 @@ def test_intervals_agree_with_fits_to_resampled_rows(fitted, sure):
     for seed in range(39):
         drawn = np.random.default_rng(seed).integers(150, size=150)
         replicates.append(copy.copy(model).fit(X[drawn], Y[drawn]).weights_.T)
-    refits = Intervals.of(fitted, replicates)
+    refits = Intervals.from_replicates(fitted, replicates)
     for name in ("distance_interval", "standardized_interval"):
         ratio = np.divide(getattr(sure, name), getattr(refits, name))
         assert ((ratio > 0.6) & (ratio < 1.6)).all(), name

@@ -253,11 +253,11 @@ def test_equally_near_rows_are_the_same_on_any_threads_and_in_any_batch():
     search = NearestRows.among(TIED, 10)
     apart = ((TIED[:, None] - TIED) ** 2).sum(axis=2)
     expected = np.lexsort((np.tile(np.arange(300), (300, 1)), apart), axis=1)[:, :10]
-    assert_array_equal(search.of(TIED), expected)
+    assert_array_equal(search.nearest_to(TIED), expected)
     for threads in (1, 2, 4):
         with threadpool_limits(threads, user_api="openmp"):
-            assert_array_equal(search.of(TIED), expected)
-    assert_array_equal(np.concatenate([search.of(row[None]) for row in TIED]), expected)
+            assert_array_equal(search.nearest_to(TIED), expected)
+    assert_array_equal(np.concatenate([search.nearest_to(row[None]) for row in TIED]), expected)
 
 
 def test_copies_have_their_place_among_equally_near_rows():
