@@ -36,13 +36,13 @@ from benchmarks.paper.settings import (
     PaperSettings,
 )
 from ism_dask._types import Array
-from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.clustering.kmeans import kmeans
 from ism_dask.clustering.spectral_embedding import Graph
 from ism_dask.engines import Auto
 from ism_dask.gamma.embedding_guides import EMBEDDING, normalise_rows
 from ism_dask.kernels import Affinity, Gaussian, Kernel
 from ism_dask.rows.shards import cut
+from ism_dask.threads import single_threaded_blas
 
 # A fit to fewer rows uses one core.
 _ROWS_FOR_CORES = 1000

@@ -13,11 +13,11 @@ from benchmarks.measure import Figure, timed
 from benchmarks.registry import figure
 from benchmarks.rows import labelled, mnist_train, problem_of
 from flows.builtin import ingest
-from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import ExactEngine, Problem
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian
 from ism_dask.rows.shards import cut
+from ism_dask.threads import single_threaded_blas
 
 
 @figure

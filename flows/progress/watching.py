@@ -11,7 +11,7 @@ from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, Protocol, TypeVar
 
-from ism_dask._context import bound
+from ism_dask.threads import bound
 
 T = TypeVar("T")
 

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.rows.raw import ColumnMoments
+from ism_dask.threads import single_threaded_blas
 from storage.dataset import ZarrRows
 from storage.models import SavedTransformer
 from storage.tables.encoding import EncodedRows, Problems

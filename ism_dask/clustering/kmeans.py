@@ -8,7 +8,7 @@ import numpy as np
 from sklearn.cluster import KMeans
 
 from ism_dask._types import Array
-from ism_dask.blas_threads import single_threaded_openmp
+from ism_dask.threads import single_threaded_openmp
 
 # Starts of k-means: 50 up to 5,000 rows, 10 beyond. With twenty clusters of some thirty faces each,
 # the best of ten starts differed from seed to seed, the best of fifty did not.

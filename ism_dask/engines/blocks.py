@@ -24,9 +24,9 @@ from ism_dask.rows.blocks import (
     number_of_blocks,
     rows_of_a_block,
 )
-from ism_dask.rows.execution import in_threads
 from ism_dask.rows.shards import Shards
 from ism_dask.rows.tasks import LoadedShard, RowFact
+from ism_dask.threads import in_threads
 
 _Result = TypeVar("_Result")
 Arrays = TypeVar("Arrays", bound=tuple[Array, ...])

@@ -18,7 +18,6 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask._types import Array
 from ism_dask._validation import check_choice, check_positive_int, is_whole, positive_float
-from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.clustering.alternation import ROUND_TOL, Alternation, AlternationResult
 from ism_dask.clustering.kmeans import kmeans, nearest_centres, order_of_appearance, seeded_kmeans
 from ism_dask.clustering.spectral_embedding import PUBLISHED, REGULARISED, Graph
@@ -50,6 +49,7 @@ from ism_dask.solvers.driver import TimeLimit
 from ism_dask.solvers.options import solver_name
 from ism_dask.solvers.search import Search
 from ism_dask.status import Status, components_advice
+from ism_dask.threads import single_threaded_blas
 
 # The graphs of X W, by name, with the guide that makes Gamma of their embedding alone.
 _GRAPHS = {

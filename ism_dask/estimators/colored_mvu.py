@@ -21,7 +21,6 @@ from ism_dask._validation import (
     check_positive_int,
     positive_float,
 )
-from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.estimators.base import RowTransformer
 from ism_dask.estimators.checks import check_rows
 from ism_dask.estimators.row_order import distinct_rows, in_given_order, row_order
@@ -37,6 +36,7 @@ from ism_dask.estimators.unfolding_input import (
 from ism_dask.records.checkpoint import current_fit
 from ism_dask.rows.foreign_arrays import on_this_host
 from ism_dask.status import ComponentsWarning, Status
+from ism_dask.threads import single_threaded_blas
 from ism_dask.unfolding.nearest_rows import Placement, precision
 from ism_dask.unfolding.neighbour_graph import (
     SmoothBasis,

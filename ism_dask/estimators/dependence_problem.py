@@ -11,7 +11,6 @@ from sklearn.utils import check_random_state, check_X_y
 
 from ism_dask._types import Array
 from ism_dask._validation import check_seed
-from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.engines import (
     Engine,
     EngineOptions,
@@ -31,6 +30,7 @@ from ism_dask.linalg.subspaces import RowSpace
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.rows.foreign_arrays import on_this_host
 from ism_dask.rows.shards import Shards, cut
+from ism_dask.threads import single_threaded_blas
 
 # Contributions are computed on up to this many rows.
 _SAMPLED_ROWS = 2000

@@ -11,7 +11,6 @@ from sklearn.utils import Tags, check_consistent_length
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask._validation import check_bool, is_whole, positive_float
-from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.estimators.base import SupervisedParameters, reported_fit, with_callbacks
 from ism_dask.estimators.checks import row_source
 from ism_dask.estimators.dependence_problem import seed_of
@@ -23,6 +22,7 @@ from ism_dask.linalg.cholesky import reused_matrices
 from ism_dask.records.fit_report import Certificate
 from ism_dask.rows.foreign_arrays import on_this_host
 from ism_dask.selection.sample import share_explained
+from ism_dask.threads import single_threaded_blas
 
 # From here on single precision, in which tiles are computed, has no digits for y.
 _LARGEST_AVOID_WEIGHT = 1_000_000

@@ -18,7 +18,6 @@ from sklearn.utils import check_X_y, gen_batches
 
 from ism_dask._types import Array
 from ism_dask._validation import check_choice, check_seed, is_whole
-from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.gamma.row_values import readable
 from ism_dask.gamma.side_information import SideInformation, SideRegression, remainder
 from ism_dask.gamma.targets import standardise_target
@@ -33,6 +32,7 @@ from ism_dask.gamma.thin_factors import (
 )
 from ism_dask.kernels.widths import mean_of_gaussians
 from ism_dask.rows.foreign_arrays import on_this_host
+from ism_dask.threads import single_threaded_blas
 
 # Multiplications that permutations may take by default, some seconds, and how many there are then.
 _AFFORDED, _PERMUTATIONS = 2e10, 999

@@ -13,7 +13,6 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.utils.validation import check_is_fitted
 
 from ism_dask._types import Array
-from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.estimators.base import column_names
 from ism_dask.estimators.fitted_maximum import FittedMaximum
 from ism_dask.estimators.predictive import PredictiveIKDR
@@ -21,6 +20,7 @@ from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.linalg.cholesky import reused_matrices
 from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
 from ism_dask.selection.rules import RULES
+from ism_dask.threads import single_threaded_blas
 
 # The share of cases in which an interval is to contain the truth.
 _LEVEL = 0.9

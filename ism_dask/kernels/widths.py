@@ -9,7 +9,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.kernels.pairing import DISTANCE
-from ism_dask.thread_pool import side_by_side
+from ism_dask.threads import side_by_side
 
 # Widths of the gaussian kernels of statistics, as multiples of the median distance. The wide one
 # detects trends under noise, the narrow ones details that the wide one smooths away.

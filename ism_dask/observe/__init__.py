@@ -14,7 +14,7 @@ from itertools import count
 from typing import TYPE_CHECKING, ClassVar
 from uuid import uuid4
 
-from ism_dask._context import bound
+from ism_dask.threads import bound
 
 if TYPE_CHECKING:  # programs that do not compute import the progress bar, too
     from ism_dask.records.iteration import Round, State, Stopping

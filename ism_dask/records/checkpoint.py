@@ -15,8 +15,8 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
-from ism_dask._context import bound
 from ism_dask.records.iteration import Round, Solution, State
+from ism_dask.threads import bound
 
 _Result = TypeVar("_Result")
 

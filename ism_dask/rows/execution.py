@@ -17,9 +17,7 @@ import dask.base
 import psutil
 from dask.delayed import Delayed, delayed
 
-from ism_dask._context import bound
-from ism_dask.blas_threads import single_threaded_blas
-from ism_dask.thread_pool import in_pool, side_by_side, thread_pool
+from ism_dask.threads import bound, in_pool, side_by_side, single_threaded_blas, thread_pool
 
 _Name = TypeVar("_Name")
 _Item = TypeVar("_Item")
@@ -33,8 +31,6 @@ _WORKER_WAIT = 60
 _ITEMS_PER_THREAD = 2
 # Share of the free memory of this machine that tasks may use: other programs run here, too.
 _MEMORY_SHARE = 0.7
-# From this number of rows on, threads save more time than they cost.
-_ROWS_FOR_THREADS = 500
 # Share of a worker's memory limit at which Dask pauses it, and the bytes of it that Python and the
 # libraries take.
 _PAUSE_SHARE = 0.8
@@ -97,13 +93,6 @@ def cluster() -> Any:
         return default_client()
     except ValueError:
         return None
-
-
-def in_threads(calls: Sequence[Callable[[], _Result]], n_rows: int) -> list[_Result]:
-    """Return the results of the calls, made in threads of this process if there are many rows."""
-    if n_rows < _ROWS_FOR_THREADS:
-        return [call() for call in calls]
-    return list(side_by_side(calls))
 
 
 def results_in_order(

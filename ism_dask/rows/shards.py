@@ -13,7 +13,6 @@ import numpy as np
 from dask.delayed import Delayed, delayed
 
 from ism_dask._types import Array
-from ism_dask.blas_threads import single_threaded_blas
 from ism_dask.rows.blocks import RANGE_ROWS, fits_memory
 from ism_dask.rows.execution import (
     as_tasks,
@@ -27,6 +26,7 @@ from ism_dask.rows.execution import (
 )
 from ism_dask.rows.raw import SparseRows, Standardisation, as_dense, is_row_source, tile_dtype
 from ism_dask.rows.tasks import LoadedShard, RowFact, ShardRef, Task, reuse_pages
+from ism_dask.threads import single_threaded_blas
 
 # A tile of 2,500 x 2,500 keeps BLAS busy, and its parts stay in the caches of the core.
 ROWS_PER_SHARD = 2560

@@ -16,10 +16,10 @@ import numpy as np
 from dask.delayed import Delayed, delayed
 
 from ism_dask._types import Array
-from ism_dask.blas_threads import pin_process
 from ism_dask.observe import count_tasks, task_done
 from ism_dask.rows.execution import cluster, computed, named_task
 from ism_dask.rows.raw import Standardisation
+from ism_dask.threads import pin_process
 
 # Partial sums that one task adds: two would mean many tasks, all of them one very large task.
 FAN = 4

@@ -20,10 +20,10 @@ from ism_dask.criteria.prediction import Block
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.fit_report import DimensionTrial
 from ism_dask.rows.blocks import deal
-from ism_dask.rows.execution import in_threads
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample, Setting
 from ism_dask.selection.starts import LINEAR, START_NAMES
+from ism_dask.threads import in_threads
 
 
 @dataclass(frozen=True, eq=False)

@@ -24,14 +24,13 @@ from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_info
 
 from ism_dask import SemiSupervisedIKDR, UnsupervisedIKDR
-from ism_dask.blas_threads import _libraries, _set_threads, single_threaded_blas
 from ism_dask.kernels import Gaussian
 from ism_dask.observe import watching_fits
 from ism_dask.rows.execution import task_budget
 from ism_dask.rows.raw import ColumnMoments, RowSource
 from ism_dask.rows.shards import cut
 from ism_dask.solvers import ISM
-from ism_dask.thread_pool import side_by_side
+from ism_dask.threads import _libraries, _set_threads, side_by_side, single_threaded_blas
 
 RNG = np.random.default_rng(11)
 X = RNG.normal(size=(50, 4))
@@ -278,7 +277,7 @@ def test_a_worker_uses_freed_memory_again(settled, threshold, returned):
 def test_work_within_work_ends_on_one_thread(monkeypatch):
     """A thread makes those calls itself that no other has begun, and Dask's tasks within calls."""
     one = ThreadPoolExecutor(1)
-    monkeypatch.setattr("ism_dask.thread_pool._pool", lambda _: one)
+    monkeypatch.setattr("ism_dask.threads._pool", lambda _: one)
     shards = cut(X, 10)
 
     def count(number):
