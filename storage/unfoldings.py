@@ -106,7 +106,7 @@ class SavedUnfolding(SavedTransformer):
             raise ValueError(f"{count} neighbours of {len(self.rows)} rows")
         first, _ = distinct_rows(self.rows)
         placement = Placement.among(self.rows[first], self.scale, count)
-        return placement.at(self.coordinates[first])
+        return placement.with_positions(self.coordinates[first])
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.paper.rival_log import Rival, RivalLog
 from ism_dask._types import Array
 from ism_dask.engines.operator import ProductEvaluation
-from ism_dask.linalg.eigen import nearest_orthonormal
+from ism_dask.linalg.subspaces import nearest_orthonormal
 from ism_dask.records.iteration import Solution
 
 # The line search is nonmonotone: J may fall below its last value, but not below a weighted mean of

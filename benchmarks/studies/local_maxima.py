@@ -10,8 +10,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from benchmarks.dense import Array
-from ism_dask.linalg.eigen import nearest_orthonormal
-from ism_dask.linalg.subspaces import subspace_sine
+from ism_dask.linalg.subspaces import nearest_orthonormal, subspace_sine
 
 Objective = Callable[[Array], float]
 # The step of second differences of J, and what rounding leaves of them, as a share of J.

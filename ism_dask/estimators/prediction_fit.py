@@ -26,7 +26,7 @@ from ism_dask.estimators.preparation import Prepared, Report
 from ism_dask.estimators.problem import SupervisedProblem, limited
 from ism_dask.gamma.row_values import repeated_rows
 from ism_dask.kernels import Kernel, as_kernel
-from ism_dask.linalg.eigen import largest_eigenvalue_outside
+from ism_dask.linalg.subspaces import largest_eigenvalue_outside
 from ism_dask.observe import fit_watcher
 from ism_dask.records.checkpoint import CheckpointedFit, current_fit
 from ism_dask.records.fit_report import DimensionTrial

@@ -14,8 +14,7 @@ from ism_dask._validation import is_whole
 from ism_dask.estimators.checks import is_lazy
 from ism_dask.gamma.side_information import SideRegression
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.eigen import canonical_signs, nearest_orthonormal
-from ism_dask.linalg.subspaces import axes_outside
+from ism_dask.linalg.subspaces import axes_outside, canonical_signs, nearest_orthonormal
 from ism_dask.records.iteration import State
 from ism_dask.rows.blocks import RANGE_ROWS
 from ism_dask.rows.column_statistics import (

@@ -15,7 +15,7 @@ from ism_dask.criteria.prediction import Block, RidgeRegression
 from ism_dask.engines.blocks import BlocksInMemory, RegressionBlocks
 from ism_dask.gamma.row_values import repeated_rows
 from ism_dask.kernels import Gaussian
-from ism_dask.linalg.eigen import inverse_covariance
+from ism_dask.linalg.subspaces import inverse_covariance
 from ism_dask.rows.blocks import deal
 from ism_dask.selection.rules import RULES, Factors
 from ism_dask.selection.starts import START_NAMES, Starts

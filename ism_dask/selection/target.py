@@ -10,7 +10,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.gamma.base import AvoidingDependence, Dependence, centred_by
 from ism_dask.gamma.targets import NUMERIC_KERNELS, target_name
-from ism_dask.linalg.eigen import largest_pairs
+from ism_dask.linalg.subspaces import largest_pairs
 from ism_dask.selection.rules import RULES
 
 # The names of the two targets of numbers.

@@ -11,7 +11,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import Explained
 from ism_dask.engines.operator import check_finite, relative_residual
-from ism_dask.linalg.eigen import rayleigh_ritz
+from ism_dask.linalg.subspaces import rayleigh_ritz
 from ism_dask.records.iteration import RESIDUAL, Candidate, State
 from ism_dask.solvers.driver import TimeLimit, drive, stamped
 from ism_dask.solvers.lbfgs import Curvature, Precondition, Slope, lbfgs_ascent, no_curvature

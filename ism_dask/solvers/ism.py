@@ -22,13 +22,13 @@ from ism_dask.engines.operator import (
     relative_residual,
     space_of,
 )
-from ism_dask.linalg.eigen import (
+from ism_dask.linalg.subspaces import (
     Spectrum,
     largest_eigenvalue_outside,
     leading_eigenpairs,
     rayleigh_ritz,
+    subspace_sine,
 )
-from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.iteration import (
     RESIDUAL,
     Candidate,

@@ -13,8 +13,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.linalg.eigen import nearest_orthonormal
-from ism_dask.linalg.subspaces import tangent
+from ism_dask.linalg.subspaces import nearest_orthonormal, tangent
 
 # Steps whose curvature is in memory.
 _MEMORY = 20

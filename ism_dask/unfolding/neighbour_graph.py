@@ -14,7 +14,7 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, splu
 from sklearn.neighbors import NearestNeighbors
 
 from ism_dask._types import Array
-from ism_dask.linalg.eigen import canonical_signs
+from ism_dask.linalg.subspaces import canonical_signs
 from ism_dask.rows.raw import is_sparse
 from ism_dask.unfolding.nearest_rows import NearestRows, comparable, squared_distances
 

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from ism_dask._types import Array
-from ism_dask.linalg.eigen import canonical_signs
+from ism_dask.linalg.subspaces import canonical_signs
 from ism_dask.records.checkpoint import StageStore
 from ism_dask.unfolding.neighbour_graph import NeighbourGraph
 from ism_dask.unfolding.program import Scales, SideKernel

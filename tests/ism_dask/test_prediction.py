@@ -23,8 +23,7 @@ from ism_dask.engines.operator import relative_residual
 from ism_dask.estimators.problem import supervised_problem
 from ism_dask.kernels import Gaussian, Laplacian, Polynomial
 from ism_dask.linalg import cholesky
-from ism_dask.linalg.eigen import inverse_covariance
-from ism_dask.linalg.subspaces import subspace_distance, subspace_sine
+from ism_dask.linalg.subspaces import inverse_covariance, subspace_distance, subspace_sine
 from ism_dask.rows.blocks import deal
 from ism_dask.rows.shards import cut
 from ism_dask.selection.choices import (
