@@ -5,21 +5,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
+import scipy.linalg
 from numpy.random import Generator
 from numpy.typing import NDArray
+from scipy.special import expit
 
 Array = NDArray[Any]
-# Draws y (n,), given X B (n, q); whole numbers are classes.
-Response: TypeAlias = Callable[[Array, Generator], Array]
 # Unequal variances: the shift of the second class along x1, and the factor that widens its x2.
 _SHIFT, _STRETCH = 1.0, 2.5
 # Spirals: the standard deviation of rows around their arm, whose radius equals its angle.
 _OFF_ARM = 0.2
 # Outliers: their share, the factor of outlying rows, and what is added to outlying y.
 _OUTLYING, _FACTOR, _ADDED = 0.02, 8, 15
+# The step of gradients by differences, and the rows from which the efficiency bound is computed.
+_STEP, _BOUND_ROWS = 1e-4, 100_000
+
+
+class Response(Protocol):
+    """Draws y given X B; whole numbers are classes."""
+
+    def __call__(self, Z: Array, rng: Generator) -> Array:
+        """Draw y (n,) for rows Z (n, q) of X B."""
+
+    def information(self, Z: Array) -> Array:
+        """Return the Fisher information (n, q, q) of y about a shift of each row."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +93,25 @@ class Design:
         return Draw(X, self.response(X @ self.B, rng), self.B)
 
 
+def efficiency_bound(design: Design, n: int) -> float:
+    """Return the mean distance below which no method can come with many rows, n of them.
+
+    It is the semiparametric efficiency bound: the law of y given X B is unknown, as that of X. It
+    is 0 for classes without noise, and too low where columns outside of the subspace depend on
+    those within in another way than linearly.
+    """
+    X = design.inputs(_BOUND_ROWS, design.d, np.random.default_rng(0))
+    Z = X @ design.B
+    information = design.response.information(Z).mean(axis=0)
+    if not np.isfinite(information).all():
+        return 0.0
+    outside = X @ scipy.linalg.null_space(design.B.T)
+    Z, outside = Z - Z.mean(axis=0), outside - outside.mean(axis=0)
+    rest = outside - Z @ np.linalg.lstsq(Z, outside)[0]
+    traces = [np.trace(np.linalg.inv(each)) for each in (information, rest.T @ rest / len(X))]
+    return float(np.sqrt(np.prod(traces) / (n * design.q)))
+
+
 def distance(B: Array, W: Array) -> float:
     """Return |P - Q|_F / sqrt(2 q) of the projectors onto the columns of B (d, q) and of W (d, q).
 
@@ -90,7 +121,7 @@ def distance(B: Array, W: Array) -> float:
     return float(np.linalg.norm(V @ V.T - U @ U.T) / np.sqrt(2 * B.shape[1]))
 
 
-def _correlated(n: int, d: int, rng: Generator, r: float) -> Array:
+def correlated_rows(n: int, d: int, rng: Generator, r: float) -> Array:
     """Draw normal rows whose columns i and j have the correlation r^|i - j|."""
     lags = np.abs(np.subtract.outer(np.arange(d), np.arange(d)))
     return np.asarray(_normal(n, d, rng) @ np.linalg.cholesky(r**lags).T)
@@ -155,19 +186,102 @@ def _with_outliers(n: int, d: int, rng: Generator) -> Array:
     return X
 
 
-def noisy(mean: Callable[..., Array], deviation: float) -> Response:
-    """Return the response with a mean, of the columns of X B, and normal noise."""
-    return lambda Z, rng: mean(*Z.T) + deviation * rng.normal(size=len(Z))
+@dataclass(frozen=True)
+class Noisy:
+    """Numbers with a mean, of the columns of X B, and normal noise of one deviation.
+
+    Of some rows, a share, `added` is added to y.
+    """
+
+    mean: Callable[..., Array]
+    deviation: float
+    added: float = 0.0
+    share: float = 0.0
+
+    def __call__(self, Z: Array, rng: Generator) -> Array:
+        """Draw y (n,) for rows Z (n, q) of X B."""
+        y = self.mean(*Z.T) + self.deviation * rng.normal(size=len(Z))
+        return y + self.added * (rng.random(len(Z)) < self.share) if self.share else y
+
+    def information(self, Z: Array) -> Array:
+        """Return the Fisher information (n, q, q) of y about a shift of each row."""
+        return _squares(_gradients(self.mean, Z) / self.deviation)
 
 
-def classes(label: Callable[..., Array]) -> Response:
-    """Return the response of classes, of the columns of X B, without noise."""
-    return lambda Z, _: np.asarray(label(*Z.T), dtype=int)
+@dataclass(frozen=True)
+class LocationAndScale:
+    """Numbers whose mean and deviation are functions of the columns of X B."""
+
+    mean: Callable[..., Array]
+    deviation: Callable[..., Array]
+
+    def __call__(self, Z: Array, rng: Generator) -> Array:
+        """Draw y (n,) for rows Z (n, q) of X B."""
+        return np.asarray(self.mean(*Z.T) + self.deviation(*Z.T) * rng.normal(size=len(Z)))
+
+    def information(self, Z: Array) -> Array:
+        """Return the Fisher information (n, q, q) of y about a shift of each row."""
+        scale = self.deviation(*Z.T)[:, None]
+        mean, deviation = (_gradients(each, Z) / scale for each in (self.mean, self.deviation))
+        return _squares(mean) + 2 * _squares(deviation)
 
 
-def _logistic(logit: Callable[..., Array]) -> Response:
-    """Return the response of two classes with the log odds `logit`, of the columns of X B."""
-    return lambda Z, rng: (rng.random(len(Z)) < 1 / (1 + np.exp(-logit(*Z.T)))).astype(int)
+@dataclass(frozen=True)
+class Counts:
+    """Counts with a mean of the columns of X B, as numbers that are not classes."""
+
+    mean: Callable[..., Array]
+
+    def __call__(self, Z: Array, rng: Generator) -> Array:
+        """Draw y (n,) for rows Z (n, q) of X B."""
+        return rng.poisson(self.mean(*Z.T)).astype(float)
+
+    def information(self, Z: Array) -> Array:
+        """Return the Fisher information (n, q, q) of y about a shift of each row."""
+        return _squares(_gradients(self.mean, Z) / np.sqrt(self.mean(*Z.T))[:, None])
+
+
+@dataclass(frozen=True)
+class Logistic:
+    """Two classes with the log odds `logit`, of the columns of X B."""
+
+    logit: Callable[..., Array]
+
+    def __call__(self, Z: Array, rng: Generator) -> Array:
+        """Draw y (n,) for rows Z (n, q) of X B."""
+        return (rng.random(len(Z)) < expit(self.logit(*Z.T))).astype(int)
+
+    def information(self, Z: Array) -> Array:
+        """Return the Fisher information (n, q, q) of y about a shift of each row."""
+        p = expit(self.logit(*Z.T))
+        return _squares(_gradients(self.logit, Z) * np.sqrt(p * (1 - p))[:, None])
+
+
+@dataclass(frozen=True)
+class Classes:
+    """Classes that are functions of the columns of X B, without noise."""
+
+    label: Callable[..., Array]
+
+    def __call__(self, Z: Array, _: Generator) -> Array:
+        """Return y (n,) for rows Z (n, q) of X B."""
+        return np.asarray(self.label(*Z.T), dtype=int)
+
+    def information(self, Z: Array) -> Array:
+        """Return an information (n, q, q) without bounds: no class is in doubt."""
+        return np.full((len(Z), Z.shape[1], Z.shape[1]), np.inf)
+
+
+def _gradients(function: Callable[..., Array], Z: Array) -> Array:
+    """Return the gradients (n, q) of a function at rows Z (n, q)."""
+    shifts = _STEP * np.eye(Z.shape[1])
+    pairs = [function(*(Z + each).T) - function(*(Z - each).T) for each in shifts]
+    return np.column_stack(pairs) / (2 * _STEP)
+
+
+def _squares(vectors: Array) -> Array:
+    """Return the products (n, q, q) of vectors (n, q) with themselves."""
+    return np.asarray(vectors[:, :, None] * vectors[:, None, :])
 
 
 def _second_of_two_widths(u: Array, v: Array) -> Array:
@@ -185,30 +299,16 @@ def _square(u: Array, v: Array) -> Array:
     return np.asarray((np.floor(3 * u) + np.floor(3 * v)) % 2)
 
 
-def _variance_only(Z: Array, rng: Generator) -> Array:
-    return np.asarray(0.5 * Z[:, 0] ** 2 * rng.normal(size=len(Z)))
-
-
-def _location_and_scale(Z: Array, rng: Generator) -> Array:
-    return np.asarray(Z[:, 0] + 0.5 * np.exp(Z[:, 1]) * rng.normal(size=len(Z)))
-
-
-def _count(Z: Array, rng: Generator) -> Array:
-    """Draw counts, as numbers that are not classes."""
-    return rng.poisson(np.exp(0.6 * Z[:, 0] + 0.3 * Z[:, 1] ** 2)).astype(float)
-
-
-def _outlying(Z: Array, rng: Generator) -> Array:
-    """Draw y as in other additive designs and add 15 to about 2%."""
-    return np.asarray(_ADDITIVE(Z, rng) + _ADDED * (rng.random(len(Z)) < _OUTLYING))
-
-
-_RATIO = noisy(lambda u, v: u / (0.5 + (v + 1.5) ** 2), 0.5)
-_PRODUCT = noisy(lambda u, v: u * (u + v + 1), 0.5)
-_SINE = noisy(lambda z: np.sin(np.pi * z + 1) ** 2, 0.1)
-_ADDITIVE = noisy(lambda u, v: u + v**2, 0.5)
-_BOUNDED = noisy(lambda u, v: np.tanh(u) + np.cos(2 * v), 0.3)
-_LOGISTIC = _logistic(lambda z: 2 * z)
+_RATIO = Noisy(lambda u, v: u / (0.5 + (v + 1.5) ** 2), 0.5)
+_PRODUCT = Noisy(lambda u, v: u * (u + v + 1), 0.5)
+_SINE = Noisy(lambda z: np.sin(np.pi * z + 1) ** 2, 0.1)
+_ADDITIVE = Noisy(lambda u, v: u + v**2, 0.5)
+_BOUNDED = Noisy(lambda u, v: np.tanh(u) + np.cos(2 * v), 0.3)
+_OUTLYING_Y = replace(_ADDITIVE, added=_ADDED, share=_OUTLYING)
+_LOGISTIC = Logistic(lambda z: 2 * z)
+_VARIANCE_ONLY = LocationAndScale(np.zeros_like, lambda z: 0.5 * z**2)
+_LOCATION_AND_SCALE = LocationAndScale(lambda u, _: u, lambda _, v: 0.5 * np.exp(v))
+_COUNTS = Counts(lambda u, v: np.exp(0.6 * u + 0.3 * v**2))
 
 _RATIO_TEXT = "y = x1 / (0.5 + (x2 + 1.5)^2) + 0.5 e"
 _PRODUCT_TEXT = "y = x1 (x1 + x2 + 1) + 0.5 e"
@@ -224,7 +324,7 @@ _DIAGONALS = np.array([[1.0, 1.0], [1.0, -1.0]]) / np.sqrt(2)
 _SUM_OF_THREE = np.ones((1, 3)) / np.sqrt(3)
 # Of columns of mixed kinds: the binary less the lognormal one, and the count plus the normal one.
 _KINDS = np.array([[1.0, 0.0, -1.0, 0.0], [0.0, 1.0, 0.0, 1.0]]) / np.sqrt(2)
-_AR_5, _AR_7, _AR_8 = (partial(_correlated, r=r) for r in (0.5, 0.7, 0.8))
+_AR_5, _AR_7, _AR_8 = (partial(correlated_rows, r=r) for r in (0.5, 0.7, 0.8))
 _CENTRED = partial(_uniform, low=-1.0)
 
 DESIGNS: tuple[Design, ...] = (
@@ -237,53 +337,53 @@ DESIGNS: tuple[Design, ...] = (
         "KDR A",
         "y = x1 / (0.5 + (x2 + 1.5)^2) + (1 + x2)^2 + 0.4 e",
         _TWO,
-        noisy(lambda u, v: u / (0.5 + (v + 1.5) ** 2) + (1 + v) ** 2, 0.4),
+        Noisy(lambda u, v: u / (0.5 + (v + 1.5) ** 2) + (1 + v) ** 2, 0.4),
     ),
     Design("KDR B, d = 4", _SINE_TEXT.format(4), _SECOND, _SINE, _cornered, d=4),
     Design("KDR B, d = 10", _SINE_TEXT.format(10), _SECOND, _SINE, _cornered),
-    Design("KDR C", "y = 0.5 x1^2 e", _ONE, _variance_only),
+    Design("KDR C", "y = 0.5 x1^2 e", _ONE, _VARIANCE_ONLY),
     Design(
         "gKDR A",
         "y = z sin(sqrt(5) z) + 0.1 e, z = (x1 + 2 x2) / sqrt(5), X uniform on [-1, 1]^10",
         _ONE_TO_TWO,
-        noisy(lambda z: z * np.sin(np.sqrt(5) * z), 0.1),
+        Noisy(lambda z: z * np.sin(np.sqrt(5) * z), 0.1),
         _CENTRED,
     ),
     Design(
         "gKDR B",
         "y = (u^3 + v) (u - v^3) + 0.1 e, u, v = (x1 +- x2) / sqrt(2), X uniform on [-1, 1]^10",
         _DIAGONALS,
-        noisy(lambda u, v: (u**3 + v) * (u - v**3), 0.1),
+        Noisy(lambda u, v: (u**3 + v) * (u - v**3), 0.1),
         _CENTRED,
     ),
     Design(
         "cos-cos",
         "y = cos(2 x1) - cos(x2) + 0.2 e",
         _TWO,
-        noisy(lambda u, v: np.cos(2 * u) - np.cos(v), 0.2),
+        Noisy(lambda u, v: np.cos(2 * u) - np.cos(v), 0.2),
     ),
     Design(
         "rings",
         "y = the radius of (x1, x2), cut at 0.9 and 1.6",
         _TWO,
-        classes(lambda u, v: np.digitize(np.hypot(u, v), [0.9, 1.6])),
+        Classes(lambda u, v: np.digitize(np.hypot(u, v), [0.9, 1.6])),
     ),
-    Design("xor", "y = the sign of x1 x2", _TWO, classes(lambda u, v: u * v > 0)),
+    Design("xor", "y = the sign of x1 x2", _TWO, Classes(lambda u, v: u * v > 0)),
     Design(
         "checkerboard",
         "y = the colour of 3 x 3 squares of (x1, x2), X uniform on [0, 1]^10",
         _TWO,
-        classes(_square),
+        Classes(_square),
         _uniform,
     ),
     Design(
         "unequal variances",
         "two classes, the second with x1 + 1 and 2.5 x2",
         _TWO,
-        _logistic(_second_of_two_widths),
+        Logistic(_second_of_two_widths),
         _two_widths,
     ),
-    Design("spirals", "two arms of one turn in (x1, x2)", _TWO, classes(_arm), _arms),
+    Design("spirals", "two arms of one turn in (x1, x2)", _TWO, Classes(_arm), _arms),
 )
 
 # No setting of the library is chosen by these: they show how far its choices carry.
@@ -292,7 +392,7 @@ UNSEEN: tuple[Design, ...] = (
         "Poisson, AR(.5)",
         "y ~ Poisson(exp(0.6 x1 + 0.3 x2^2))" + _AR_TEXT.format(5),
         _TWO,
-        _count,
+        _COUNTS,
         _AR_5,
     ),
     Design("additive, AR(.8)", _ADDITIVE_TEXT + _AR_TEXT.format(8), _TWO, _ADDITIVE, _AR_8, n=1000),
@@ -308,7 +408,7 @@ UNSEEN: tuple[Design, ...] = (
         "sine, d = 50",
         "y = sin(2 z) + 0.3 e, z = (x1 + x2 + x3) / sqrt(3)",
         _SUM_OF_THREE,
-        noisy(lambda z: np.sin(2 * z), 0.3),
+        Noisy(lambda z: np.sin(2 * z), 0.3),
         d=50,
     ),
     Design("additive, d = 100", _ADDITIVE_TEXT, _TWO, _ADDITIVE, d=100),
@@ -324,7 +424,7 @@ UNSEEN: tuple[Design, ...] = (
         "y = 2 u + v^2 / 4 + 0.3 e, u = (x1 - x3) / sqrt(2), v = (x2 + x4) / sqrt(2), columns in "
         "turn binary, Poisson, lognormal, normal",
         _KINDS,
-        noisy(lambda u, v: 2 * u + 0.25 * v**2, 0.3),
+        Noisy(lambda u, v: 2 * u + 0.25 * v**2, 0.3),
         _mixed,
         d=12,
     ),
@@ -338,28 +438,28 @@ UNSEEN: tuple[Design, ...] = (
         n=200,
     ),
     Design("outlying rows", _BOUNDED_TEXT + ", 2% of X times 8", _TWO, _BOUNDED, _with_outliers),
-    Design("outlying y", _ADDITIVE_TEXT + ", plus 15 in 2% of the rows", _TWO, _outlying),
-    Design("location and scale", "y = x1 + 0.5 exp(x2) e", _TWO, _location_and_scale, n=1000),
+    Design("outlying y", _ADDITIVE_TEXT + ", plus 15 in 2% of the rows", _TWO, _OUTLYING_Y),
+    Design("location and scale", "y = x1 + 0.5 exp(x2) e", _TWO, _LOCATION_AND_SCALE, n=1000),
     Design(
         "three sines",
         "y = sin(x1) + sin(1.5 x2) + sin(2 x3) + 0.2 e",
         _THREE,
-        noisy(lambda u, v, w: np.sin(u) + np.sin(1.5 * v) + np.sin(2 * w), 0.2),
+        Noisy(lambda u, v, w: np.sin(u) + np.sin(1.5 * v) + np.sin(2 * w), 0.2),
         n=1000,
     ),
     Design(
         "two products",
         "y = x1 x2 + x3 x4 + 0.3 e",
         _FOUR,
-        noisy(lambda t, u, v, w: t * u + v * w, 0.3),
+        Noisy(lambda t, u, v, w: t * u + v * w, 0.3),
         n=2000,
     ),
-    Design("tanh", "y = tanh(2 x1) + 0.3 e", _ONE, noisy(lambda z: np.tanh(2 * z), 0.3), n=150),
+    Design("tanh", "y = tanh(2 x1) + 0.3 e", _ONE, Noisy(lambda z: np.tanh(2 * z), 0.3), n=150),
     Design(
         "exp",
         "y = exp(z) + 0.5 e, z = (x1 + 2 x2) / sqrt(5)",
         _ONE_TO_TWO,
-        noisy(np.exp, 0.5),
+        Noisy(np.exp, 0.5),
         d=20,
         n=200,
     ),
@@ -367,22 +467,22 @@ UNSEEN: tuple[Design, ...] = (
         "abs",
         "y = |z| + 0.3 e, z = (x1 + x2 + x3) / sqrt(3)",
         _SUM_OF_THREE,
-        noisy(np.abs, 0.3),
+        Noisy(np.abs, 0.3),
         n=300,
     ),
     Design(
         "three sectors",
         "y = the angle of (x1, x2), cut at -pi / 3 and pi / 3",
         _TWO,
-        classes(lambda u, v: np.digitize(np.arctan2(v, u), [-np.pi / 3, np.pi / 3])),
+        Classes(lambda u, v: np.digitize(np.arctan2(v, u), [-np.pi / 3, np.pi / 3])),
         n=300,
     ),
-    Design("slab", "y = |x1| < 0.67", _ONE, classes(lambda z: np.abs(z) < 0.67), d=20),
+    Design("slab", "y = |x1| < 0.67", _ONE, Classes(lambda z: np.abs(z) < 0.67), d=20),
     Design(
         "hyperboloid",
         "y = x1^2 + x2^2 > x3^2 + 0.7",
         _THREE,
-        classes(lambda u, v, w: u**2 + v**2 > w**2 + 0.7),
+        Classes(lambda u, v, w: u**2 + v**2 > w**2 + 0.7),
         n=1000,
     ),
 )

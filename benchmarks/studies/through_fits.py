@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.measure import Figure, in_processes, say
 from benchmarks.registry import figure, long_figure
-from benchmarks.studies.designs import Design, classes, noisy
+from benchmarks.studies.designs import Classes, Design, Noisy
 from ism_dask import PredictiveIKDR, SupervisedIKDR, dependence_test, fitted_dependence_test
 
 Array = np.ndarray[Any, Any]
@@ -28,27 +28,27 @@ _DESIGNS = {
             "sine",
             "y = sin(3 z) + 0.3 e, z = (x1 + 2 x2) / sqrt(5)",
             _DIRECTION,
-            noisy(lambda z: np.sin(3 * z), 0.3),
+            Noisy(lambda z: np.sin(3 * z), 0.3),
         ),
         Design(
             "six sectors",
             "y alternates in six sectors of (x1, x2)",
             np.eye(2),
-            classes(_six_sectors),
+            Classes(_six_sectors),
         ),
         Design(
             "hyperboloid",
             "y = x1^2 + x2^2 > x3^2 + 0.7",
             np.eye(3),
-            classes(lambda u, v, w: u**2 + v**2 > w**2 + 0.7),
+            Classes(lambda u, v, w: u**2 + v**2 > w**2 + 0.7),
             d=30,
         ),
-        Design("slab", "y = |x1| < 0.67", np.eye(1), classes(lambda z: np.abs(z) < 0.67), d=40),
+        Design("slab", "y = |x1| < 0.67", np.eye(1), Classes(lambda z: np.abs(z) < 0.67), d=40),
         Design(
             "triple product",
             "y = x1 x2 x3 + 0.3 e",
             np.eye(3),
-            noisy(lambda u, v, w: u * v * w, 0.3),
+            Noisy(lambda u, v, w: u * v * w, 0.3),
             d=15,
             n=1000,
         ),

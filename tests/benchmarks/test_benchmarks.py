@@ -19,7 +19,18 @@ from benchmarks.measure import PeakMemory, high_water
 from benchmarks.registry import all_figures, figures_of_make_bench
 from benchmarks.results import Result, page, plain
 from benchmarks.rows import Labelled
-from benchmarks.studies.designs import DESIGNS, UNSEEN, distance, seeded
+from benchmarks.studies.designs import (
+    DESIGNS,
+    UNSEEN,
+    Counts,
+    Design,
+    LocationAndScale,
+    Logistic,
+    Noisy,
+    distance,
+    efficiency_bound,
+    seeded,
+)
 from benchmarks.studies.methods import METHODS, projection
 from benchmarks.studies.recovery import _figure
 from ism_dask.kernels import Gaussian, Polynomial
@@ -139,6 +150,37 @@ def test_unseen_designs_follow_the_others_and_have_rows_of_their_own():
     t, u, v, w = (draw.X @ draw.B).T
     assert np.std(draw.y - t * u - v * w) == pytest.approx(0.3, abs=0.03)
     assert len({design.name for design in _ALL}) == len(_ALL)
+
+
+def test_the_efficiency_bound_is_the_error_of_the_best_estimate_of_a_linear_index():
+    linear = Design("linear", "y = x1 + 0.3 e", np.eye(1), Noisy(lambda z: z, 0.3), d=6)
+    bound = efficiency_bound(linear, 800)
+    assert bound == pytest.approx(0.3 * np.sqrt(5 / 800), rel=0.02)
+    rng, distances = np.random.default_rng(0), []
+    for _ in range(200):
+        draw = linear.draw(800, rng)
+        distances.append(distance(draw.B, np.linalg.lstsq(draw.X, draw.y)[0][:, None]) ** 2)
+    assert np.sqrt(np.mean(distances)) == pytest.approx(bound, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("response", "log_density"),
+    [
+        (Noisy(np.sin, 0.5), lambda y, z: -0.5 * ((y - np.sin(z)) / 0.5) ** 2),
+        (Logistic(lambda z: 2 * z), lambda y, z: 2 * z * y - np.log1p(np.exp(2 * z))),
+        (Counts(np.exp), lambda y, z: y * z - np.exp(z)),
+        (
+            LocationAndScale(lambda z: z, np.exp),
+            lambda y, z: -0.5 * ((y - z) / np.exp(z)) ** 2 - z,
+        ),
+    ],
+)
+def test_the_information_of_a_response_is_the_variance_of_its_score(response, log_density):
+    z, step = 0.4, 1e-4
+    y = response(np.full((200_000, 1), z), np.random.default_rng(0))
+    score = (log_density(y, z + step) - log_density(y, z - step)) / (2 * step)
+    information = response.information(np.array([[z]]))[0, 0, 0]
+    assert information == pytest.approx(np.mean(score**2), rel=0.02)
 
 
 def test_draws_repeat_and_their_columns_are_reordered_with_the_subspace():

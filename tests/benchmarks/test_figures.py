@@ -36,6 +36,7 @@ SHORT = {
     "level_fitted": {"_NULL_DRAWS": 1},
     "power_fitted": {"_DRAWS": 1, "_DESIGNS": 1},
     "ingest_parquet": {"_PARQUET_ROWS": 2000, "_REPEATS": 1},
+    "many_rows": {"_SIZES": {600: (2.0, 1)}, "_REGRESSIONS": 1},
     "small": {"_FITS": 1, "_SMALL": 1},
     "quick": {"_SMALL": 1, "_REPEATS": 1},
 }
