@@ -9,13 +9,14 @@ influence of the row on the slope of `n F`.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import scipy.linalg
 from scipy import stats
 
 from ism_dask._types import Array
-from ism_dask.criteria.prediction import Block, RidgeRegression
+from ism_dask.criteria.prediction import RegressionRows, RidgeRegression, RowsInMemory
 from ism_dask.kernels.base import PointwiseKernel
 
 # J is flat where its curvature is below this share of the largest one.
@@ -49,7 +50,15 @@ class Tangents:
 
 
 def curvature(
-    regression: RidgeRegression, tangents: Tangents, block: Block
+    regression: RidgeRegression, tangents: Tangents, rows: RegressionRows
+) -> tuple[Array, Array]:
+    """Return the second derivative (p, p) of 1 - J, and the covariance (p, p) of its slope."""
+    hessian, squares, size = rows.summed(partial(block_curvature, regression, tangents))
+    return hessian / size, squares / size**2
+
+
+def block_curvature(
+    regression: RidgeRegression, tangents: Tangents, block: RowsInMemory
 ) -> tuple[Array, Array, Array]:
     """Return the second derivative (p, p) of n F, the sum of squared influences, and n.
 
@@ -62,7 +71,7 @@ def curvature(
     hessian, influence = terms.gauss_newton()
     influence += terms.leverage_change()
     hessian += terms.second_derivative()
-    inner = tangents.W.T @ (size * regression.explained(block, tangents.W).product)
+    inner = tangents.W.T @ (size * regression.in_block(block, tangents.W)[1])
     hessian += np.kron(np.eye(tangents.basis.shape[1]), inner + inner.T)
     return (hessian + hessian.T) / 2, influence.T @ influence, size
 
@@ -130,7 +139,9 @@ class _Terms:
     slopes: list[_Slope]
 
     @classmethod
-    def at_weights(cls, regression: RidgeRegression, block: Block, tangents: Tangents) -> _Terms:
+    def at_weights(
+        cls, regression: RidgeRegression, block: RowsInMemory, tangents: Tangents
+    ) -> _Terms:
         X = block.X.astype(np.float64, copy=False)
         Z, noise = X @ tangents.W, block.size * regression.ridge
         system = regression.kernel.matrix(Z, Z, resolved=False)

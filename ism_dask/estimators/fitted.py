@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.metrics.pairwise import euclidean_distances
 
 from ism_dask._types import Array
-from ism_dask.criteria.prediction import Block
+from ism_dask.criteria.prediction import RowsInMemory
 from ism_dask.estimators.dependence_problem import DependenceRows
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.gamma.base import AvoidingDependence, Dependence
@@ -145,7 +145,7 @@ def rotated(solution: Solution, prepared: Prepared, rotation: str | None) -> Sol
 
 
 def prediction_advice(
-    trials: Sequence[Trial], rows: Block, seed: int, parts: Contributions, objective: float
+    trials: Sequence[Trial], rows: RowsInMemory, seed: int, parts: Contributions, objective: float
 ) -> str:
     """Return advice if y or some of the new features seem to explain nothing; else no text."""
     if trials and trials[0].explained <= RULES.clear * trials[0].error:

@@ -8,9 +8,8 @@ from functools import cached_property
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.criteria.curvature import Tangents, turn_covariance
-from ism_dask.criteria.prediction import RidgeRegression
-from ism_dask.engines.blocks import RegressionBlocks
+from ism_dask.criteria.curvature import Tangents, curvature, turn_covariance
+from ism_dask.criteria.prediction import RegressionRows, RidgeRegression
 from ism_dask.estimators.prediction_fit import PredictionTask
 from ism_dask.estimators.problem import SupervisedProblem
 from ism_dask.records.fit_report import Certificate
@@ -46,7 +45,7 @@ class FittedMaximum:
     @cached_property
     def _hessian(self) -> Array:
         """The second derivative (p, p) of 1 - J over all rows."""
-        return self._blocks().curvature(self._regression, self.tangents)[0]
+        return curvature(self._regression, self.tangents, self._blocks())[0]
 
     def turn_covariance(self) -> Array:
         """Return the covariance (p, p) of the turns of W from one sample of rows to another.
@@ -56,7 +55,7 @@ class FittedMaximum:
         """
         blocks, per_weight = self._blocks(), RULES.curvature_rows_per_weight
         some = blocks.first(max(RULES.curvature_rows, per_weight * self.tangents.size))
-        hessian, slopes = some.curvature(self._regression, self.tangents)
+        hessian, slopes = curvature(self._regression, self.tangents, some)
         # The slope of all rows varies less than that of some.
         return turn_covariance(hessian, slopes * (some.n_rows / blocks.n_rows))
 
@@ -64,7 +63,7 @@ class FittedMaximum:
     def certificate(self) -> Certificate:
         """Whether W is proved to be a local maximum."""
         prepared = self.task.prepared
-        value = self._blocks().explained(self._regression, self.tangents.W)
+        value = self._regression.explained(self._blocks(), self.tangents.W)
         return certify(
             self.tangents,
             value,
@@ -83,7 +82,7 @@ class FittedMaximum:
         if not self.certificate.is_certified:
             return float("nan")
         deals = self._blocks(deal=1), self._blocks()
-        other, own = (each.explained(self._regression, self.tangents.W).product for each in deals)
+        other, own = (self._regression.explained(each, self.tangents.W).product for each in deals)
         change = 2.0 * self.tangents.basis.T @ (other - own)
         turn = np.linalg.solve(self._hessian, change.ravel())
         return float(np.linalg.norm(turn) / np.sqrt(self.task.q))
@@ -94,7 +93,7 @@ class FittedMaximum:
         assert fitted.setting_ is not None  # every fit by prediction has one
         return self.task.sample(fitted.report_.target).regression(fitted.setting_)
 
-    def _blocks(self, deal: int = 0) -> RegressionBlocks:
+    def _blocks(self, deal: int = 0) -> RegressionRows:
         """Return all rows in blocks, for 0 in those of the fit, else as another deal has them."""
         rows = replace(self.task.rows, seed=self.task.rows.seed + deal)
         return rows.all_blocks(self.task.targets[self.task.problem.parameters.report_.target])

@@ -12,7 +12,7 @@ import scipy.linalg
 
 from ism_dask._types import Array
 from ism_dask._validation import is_whole
-from ism_dask.criteria.prediction import Block, RidgeRegression
+from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.estimators.dependence_problem import seed_of
 from ism_dask.estimators.fitted import (
     Fitted,
@@ -128,7 +128,7 @@ class PredictionTask:
         if (key := (self.q, name)) not in self.samples:
             target, (first, X, weights, kernel) = self.targets[name], self._first
             self.samples[key] = Sample(
-                Block(X, target.Y[first], weights),
+                RowsInMemory(X, target.Y[first], weights),
                 target.keys[first],
                 RidgeRegression(kernel, 1.0, target.signs),
                 as_kernel(self.problem.parameters.kernel).width_is_free,
@@ -243,7 +243,7 @@ def _climbed(
     fit = partial(PredictionFit, task, name, choice, regression)
     report = None if task.report is None else partial(task.report, task.prepared)
     if choice.is_start and not stages:
-        ascent = ascend(partial(blocks.explained, regression), W, max_iter=0, on_iteration=report)
+        ascent = ascend(partial(regression.explained, blocks), W, max_iter=0, on_iteration=report)
         return fit(replace(ascent, status=Status.START))
     quick = rows.for_steps(regression)
     if stages and rows.are_in_ranges(target):
@@ -259,7 +259,7 @@ def _climbed(
                 report(state)
 
         ascent = ascend(
-            partial(blocks.explained, each),
+            partial(each.explained, blocks),
             W,
             sample.precondition,
             max_iter=as_solver(task.problem.parameters.solver).max_iter,
@@ -318,7 +318,7 @@ def _fitted(
     task, solution, choice = fit.task, _solution(fit), fit.choice
     prepared, problem, sample = task.prepared, task.problem, task.sample(fit.target_name)
     turned = rotated(solution, prepared, problem.parameters.rotation)
-    evaluate = partial(sample.blocks.explained, fit.regression)
+    evaluate = partial(fit.regression.explained, sample.blocks)
     parts = contributions(evaluate, turned.W[: prepared.n_varying], solution.objective)
     avoided = None
     if problem.avoid is not None:

@@ -16,7 +16,7 @@ from functools import partial
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.criteria.prediction import Block
+from ism_dask.criteria.prediction import RowsInMemory
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.fit_report import DimensionTrial
 from ism_dask.rows.blocks import deal
@@ -129,7 +129,7 @@ def _exchanged(sample: Sample, choice: Choice) -> Choice:
             break
         rest = [np.delete(choice.W, direction, axis=1) for direction in range(q)]
         tried = [np.linalg.qr(np.c_[each, other])[0] for each in rest for other in others]
-        W = max(tried, key=partial(blocks.evidence, sample.regression(choice.setting)))
+        W = max(tried, key=partial(sample.regression(choice.setting).evidence, blocks))
         exchanged = _improved(sample, replace(choice, W=W), RULES.few_steps)
         is_another = subspace_sine(choice.W, exchanged.W) >= RULES.other_sine
         if not is_another or exchanged.evidence <= choice.evidence:
@@ -152,7 +152,7 @@ class Fold:
     """Training rows with the W fitted to them, from some of the starts, and held-out rows."""
 
     train: Sample
-    test: Block
+    test: RowsInMemory
     start_names: Sequence[str]
     fitted: list[Array] = field(default_factory=list)
 
@@ -173,11 +173,10 @@ class Fold:
 
         The second ones are those of what X W is not to predict.
         """
-        blocks, losses = self.train.blocks.blocks, []
+        losses = []
         for regression in map(self.train.regression, settings):
-            # The mean prediction of the blocks is nearly as good as that of all their rows.
-            predicted = sum(regression.predicted(each, W, self.test.X) for each in blocks)
-            errors = regression.sums((self.test.Y - predicted / len(blocks)) ** 2)
+            predicted = regression.predicted(self.train.blocks, W, self.test.X)
+            errors = regression.sums((self.test.Y - predicted) ** 2)
             losses.append(self.test.weighted(errors))
         return np.stack(losses, axis=1)
 

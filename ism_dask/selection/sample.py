@@ -11,8 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.criteria.prediction import Block, RidgeRegression
-from ism_dask.engines.blocks import BlocksInMemory, RegressionBlocks
+from ism_dask.criteria.prediction import RegressionRows, RidgeRegression, RowsInMemory
 from ism_dask.gamma.row_values import repeated_rows
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg.subspaces import inverse_covariance
@@ -51,7 +50,7 @@ class Sample:
     does not matter. Beyond the time limit of the fit each climb takes one step.
     """
 
-    rows: Block
+    rows: RowsInMemory
     keys: Array
     base: RidgeRegression
     width_is_free: bool
@@ -76,9 +75,9 @@ class Sample:
         return float(sum(w * term.value(term.pairing.own(Z)).mean() for w, term in terms))
 
     @cached_property
-    def blocks(self) -> BlocksInMemory:
+    def blocks(self) -> RowsInMemory:
         """The rows dealt into blocks."""
-        return BlocksInMemory.dealt(self.rows, self.keys, self.seed)
+        return self.rows.dealt(self.keys, self.seed)
 
     @property
     def avoids(self) -> bool:
@@ -123,25 +122,25 @@ class Sample:
         W: Array,
         regression: RidgeRegression,
         steps: int,
-        blocks: RegressionBlocks | None = None,
+        blocks: RegressionRows | None = None,
         curvature: Curvature | None = None,
     ) -> tuple[Array, float]:
         """Return W (d, q) and J after up to a number of steps on the sample, or on other blocks."""
-        evaluate = partial((blocks or self.blocks).explained, regression)
+        evaluate = partial(regression.explained, blocks or self.blocks)
         guess, limit = self.precondition, self.time_limit
         return ascend_roughly(evaluate, W, guess, steps, curvature, time_limit=limit)
 
     def objective(self, W: Array, setting: Setting) -> float:
         """Return J at W (d, q)."""
-        return self.blocks.explained(self.regression(setting), W).objective
+        return self.regression(setting).explained(self.blocks, W).objective
 
     def leave_one_out(self, W: Array, setting: Setting) -> Array:
         """Return the squared error (n,) with which the others of its block predict each row."""
-        return self.blocks.leave_one_out(self.regression(setting), W)
+        return self.regression(setting).leave_one_out(self.blocks, W)
 
     def evidence(self, W: Array, setting: Setting) -> float:
         """Return the log marginal likelihood of a column of y at W (d, q)."""
-        return self.blocks.evidence(self.regression(setting), W)
+        return self.regression(setting).evidence(self.blocks, W)
 
     def best_setting(self, W: Array, near: Setting | None = None) -> tuple[Setting, float]:
         """Return the setting of largest evidence at W (d, q), and that: of all, or near one."""
@@ -182,7 +181,7 @@ def share_explained(Z: Array, Y: Array, keys: Array) -> float:
     W = np.eye(Z.shape[1])
     some = deal(keys, -(-len(Z) // RULES.scoring_rows), 0)[0]
     regression = RidgeRegression(Gaussian().resolve(Z[some], 1.0), 1.0)
-    sample = Sample(Block(Z, Y), keys, regression, True, Z.shape[1], 0)
+    sample = Sample(RowsInMemory(Z, Y), keys, regression, True, Z.shape[1], 0)
     losses = sample.leave_one_out(W, sample.part(some).best_setting(W)[0])
     return 1.0 - float(losses.mean() / (Y**2).sum(axis=1).mean())
 

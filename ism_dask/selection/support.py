@@ -15,16 +15,15 @@ import numpy as np
 from scipy import stats
 
 from ism_dask._types import Array
-from ism_dask.criteria.curvature import Tangents, turn_covariance, wald_pvalue
-from ism_dask.criteria.prediction import RidgeRegression
-from ism_dask.engines.blocks import BlocksInMemory
+from ism_dask.criteria.curvature import Tangents, curvature, turn_covariance, wald_pvalue
+from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.linalg.subspaces import subspace_shares
 from ism_dask.selection.rules import RULES
 from ism_dask.solvers.ascent import ascend
 
 
 def few_features(
-    blocks: BlocksInMemory,
+    rows: RowsInMemory,
     regression: RidgeRegression,
     features: Array,
     weights: Array,
@@ -33,17 +32,17 @@ def few_features(
     """Return which features (d,) to take, and a W of them alone as weights (d, q) of all.
 
     These are `size` features, or with None all whose weights cannot be noise. The search starts at
-    the weights (d, q) of all features, and leaves at least q features. The blocks have a sample of
-    rows in coordinates (m, r), which the matrix `features` (r, d) turns into rows of features.
+    the weights (d, q) of all features, and leaves at least q features. The rows are a sample in
+    coordinates (m, r), which the matrix `features` (r, d) turns into rows of features.
     """
     remaining, q = np.flatnonzero(features.any(axis=0)), weights.shape[1]
     V, least = weights[remaining], q if size is None else size
     limit = RULES.chance / len(weights)
     while len(remaining) > least:
         matrix = features[:, remaining]
-        some = BlocksInMemory(tuple(replace(each, X=each.X @ matrix) for each in blocks.blocks))
+        some = replace(rows, X=rows.X @ matrix)
         begin = np.linalg.qr(V)[0]
-        V = ascend(partial(some.explained, regression), begin, max_iter=RULES.support_steps).W
+        V = ascend(partial(regression.explained, some), begin, max_iter=RULES.support_steps).W
         if size is not None or (len(V) - q) * q > RULES.most_weights:
             n = len(V)
             fewer = int(RULES.remains * n) if n > RULES.singly else n - 1
@@ -60,7 +59,7 @@ def few_features(
 
 
 def _insignificant(
-    blocks: BlocksInMemory, regression: RidgeRegression, W: Array, limit: float
+    rows: RowsInMemory, regression: RidgeRegression, W: Array, limit: float
 ) -> Array:
     """Return features (k,) that may go at once: the weaker half of those that noise explains.
 
@@ -68,8 +67,8 @@ def _insignificant(
     So fewer of them go unless noise explains them all at once as well.
     """
     tangents = Tangents.at_weights(W)
-    hessian, slopes = blocks.curvature(regression, tangents)
-    inner = W.T @ blocks.explained(regression, W).product
+    hessian, slopes = curvature(regression, tangents, rows)
+    inner = W.T @ regression.explained(rows, W).product
     # Without what keeps the columns of W orthonormal: it decides how copies share a weight.
     hessian -= np.kron(np.eye(tangents.basis.shape[1]), inner + inner.T)
     pvalue = partial(wald_pvalue, tangents, turn_covariance(hessian, slopes))

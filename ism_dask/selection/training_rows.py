@@ -13,12 +13,8 @@ from functools import cached_property
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.criteria.prediction import Block, RidgeRegression
-from ism_dask.engines.blocks import (
-    BlocksInMemory,
-    BlocksOfShards,
-    RegressionBlocks,
-)
+from ism_dask.criteria.prediction import RegressionRows, RidgeRegression, RowsInMemory
+from ism_dask.engines.blocks import BlocksOfShards
 from ism_dask.rows.blocks import (
     MANY_ROWS,
     MEMORY_NUMBERS,
@@ -80,20 +76,19 @@ class TrainingRows:
         """Return about `most` of the rows (k,) at most, dealt by the keys (n,) of all rows."""
         return rows[deal(keys[rows], -(-len(rows) // most), self.seed)[0]]
 
-    def block(self, target: Target, rows: Array) -> Block:
+    def block(self, target: Target, rows: Array) -> RowsInMemory:
         """Return some of the rows (k,), in ascending order, as one block."""
         if not self._fit_memory:
             X = self._precise.rows(rows)
         else:  # all rows need no copy
             X = self._in_memory if len(rows) == self.n_rows else self._in_memory[rows]
-        return Block(X, target.Y[rows], None if self.weights is None else self.weights[rows])
+        return RowsInMemory(X, target.Y[rows], None if self.weights is None else self.weights[rows])
 
-    def dealt(self, target: Target, rows: Array, block_rows: int | None = None) -> BlocksInMemory:
+    def dealt(self, target: Target, rows: Array, block_rows: int | None = None) -> RowsInMemory:
         """Return some of the rows (k,), in ascending order, in blocks."""
-        keys = target.keys[rows]
-        return BlocksInMemory.dealt(self.block(target, rows), keys, self.seed, block_rows)
+        return self.block(target, rows).dealt(target.keys[rows], self.seed, block_rows)
 
-    def all_blocks(self, target: Target) -> RegressionBlocks:
+    def all_blocks(self, target: Target) -> RegressionRows:
         """Return all rows in blocks."""
         if self.are_in_ranges(target):
             return BlocksOfShards.dealt_within(self._precise, target.Y, self.weights, self.seed)
@@ -150,15 +145,15 @@ def grown(
     return replace(choice, W=W, setting=setting)
 
 
-def setting_by_unseen(sample: Sample, unseen: Block, W: Array, setting: Setting) -> Setting:
+def setting_by_unseen(sample: Sample, unseen: RowsInMemory, W: Array, setting: Setting) -> Setting:
     """Return the width and ridge with which unseen rows predict each other best from X W."""
     few = min(unseen.n_rows, RULES.joining_rows)
     rows = unseen.part(deal(unseen.Y[:, 0], max(1, unseen.n_rows // few), sample.seed)[0])
-    judges = BlocksInMemory.dealt(rows, rows.Y[:, 0], 0)
+    judges = rows.dealt(rows.Y[:, 0], 0)
 
     def values(settings: list[Setting]) -> list[float]:
         regressions = map(sample.regression, settings)
-        return [-float(judges.leave_one_out(each, W).mean()) for each in regressions]
+        return [-float(each.leave_one_out(judges, W).mean()) for each in regressions]
 
     widths, ridges = RULES.joining_widths, RULES.joining_ridges
     return sample.best_of_grid(values, setting, widths, ridges)[0]

@@ -14,9 +14,9 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from ism_dask import Intervals, PredictiveIKDR, UnsupervisedIKDR, intervals
-from ism_dask.criteria.curvature import Tangents, curvature
-from ism_dask.criteria.prediction import Block, RidgeRegression
-from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards
+from ism_dask.criteria.curvature import Tangents, block_curvature, curvature
+from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
+from ism_dask.engines.blocks import BlocksOfShards
 from ism_dask.kernels import Gaussian, Linear, Polynomial
 from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
 from ism_dask.rows.shards import cut
@@ -185,7 +185,7 @@ def test_curvature_and_influences_are_differences_of_the_loss(kernel, signs, wei
     each_sign = np.ones(2) if signs is None else signs
     tangents = Tangents.at_weights(np.linalg.qr(rng.normal(size=(4, 2)))[0])
     regression = RidgeRegression(kernel, _RIDGE, signs)
-    hessian, squares, size = curvature(regression, tangents, Block(X, Y, weights))
+    hessian, squares, size = block_curvature(regression, tangents, RowsInMemory(X, Y, weights))
 
     def loss(direction, rows):
         # The ridge stays that of all rows if some are left out.
@@ -218,8 +218,8 @@ def test_blocks_of_shards_add_up_like_blocks_in_memory():
     tangents = Tangents.at_weights(np.linalg.qr(X[:5, :2])[0])
     regression = RidgeRegression(Gaussian(1.0), _RIDGE)
     shards = BlocksOfShards.dealt_within(cut(X, 30), y[:, None], weights, 0)
-    blocks = tuple(Block(X[a : a + 30], y[a : a + 30, None], np.ones(30)) for a in (30, 60))
-    each = (some.curvature(regression, tangents) for some in (shards, BlocksInMemory(blocks)))
+    here = RowsInMemory(X[30:], y[30:, None], np.ones(60), starts=(0, 30))
+    each = (curvature(regression, tangents, some) for some in (shards, here))
     for one, other in zip(*each, strict=True):
         assert_allclose(one, other, rtol=1e-9, atol=1e-12)
 

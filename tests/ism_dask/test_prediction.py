@@ -17,8 +17,8 @@ from sklearn.preprocessing import scale
 
 from benchmarks.studies.designs import DESIGNS, distance, seeded
 from ism_dask import ComponentsWarning, PredictiveIKDR, dependence_test
-from ism_dask.criteria.prediction import Block, Explained, RidgeRegression
-from ism_dask.engines.blocks import BlocksInMemory, BlocksOfShards, dealt_ranges
+from ism_dask.criteria.prediction import Explained, RidgeRegression, RowsInMemory
+from ism_dask.engines.blocks import BlocksOfShards, dealt_ranges
 from ism_dask.engines.operator import relative_residual
 from ism_dask.estimators.problem import supervised_problem
 from ism_dask.kernels import Gaussian, Laplacian, Polynomial
@@ -55,7 +55,7 @@ def _problem(seed):
     signs = rng.choice([1.0, -0.5], size=r) if rng.random() < 0.5 else None
     kernel = DEFINITE[rng.integers(len(DEFINITE))]
     regression = RidgeRegression(kernel, 10.0 ** int(rng.integers(-3, 1)), signs)
-    block = Block(rng.normal(size=(n, d)), rng.normal(size=(n, r)), weights)
+    block = RowsInMemory(rng.normal(size=(n, d)), rng.normal(size=(n, r)), weights)
     return regression, block, rng.normal(size=(d, q))
 
 
@@ -100,7 +100,7 @@ def test_a_row_of_weight_2_is_two_rows_and_one_of_weight_0_is_none(seed):
     regression, block, W = _problem(seed)
     weights, _ = _weights_and_signs(regression, block)
     rows = np.repeat(np.arange(len(weights)), weights.astype(int))
-    repeated = Block(block.X[rows], block.Y[rows])
+    repeated = RowsInMemory(block.X[rows], block.Y[rows])
     known, other = (regression.explained(each, W) for each in (block, repeated))
     assert known.objective == pytest.approx(other.objective, rel=1e-7, abs=1e-9)
     assert_allclose(known.product, other.product, rtol=1e-6, atol=1e-8)
@@ -148,7 +148,7 @@ def test_avoided_columns_are_judged_by_the_setting_that_predicts_them_best(seed)
     Y = np.column_stack([X[:, 0], X[:, 0] * X[:, 1], rng.normal(size=80)])
     Y = (Y - Y.mean(axis=0)) / Y.std(axis=0) / np.sqrt([2, 2, 1])
     regression = RidgeRegression(Gaussian(1.5), 1.0, np.array([1.0, 1.0, -10.0]))
-    sample = Sample(Block(X, Y), Y[:, 0], regression, True, 2, 0)
+    sample = Sample(RowsInMemory(X, Y), Y[:, 0], regression, True, 2, 0)
     folds = folds_of(sample)
     trial = trial_of(sample, folds, "linear")
     own, errors = sample.start_settings["linear"][0], []
@@ -216,22 +216,23 @@ def test_j_over_blocks_is_their_mean_wherever_they_are(monkeypatch, weighted):
     monkeypatch.setattr("ism_dask.engines.blocks.RANGE_ROWS", 30)
     rng = np.random.default_rng(3)
     X, Y = rng.normal(size=(90, 4)), rng.normal(size=(90, 2))
-    rows = Block(X, Y, rng.integers(0, 3, size=90).astype(float) if weighted else None)
+    rows = RowsInMemory(X, Y, rng.integers(0, 3, size=90).astype(float) if weighted else None)
     numbers = np.flatnonzero(np.ones(90) if rows.weights is None else rows.weights)
-    parts = tuple(rows.part(numbers[numbers // 30 == third]) for third in range(3))
+    starts = tuple(np.searchsorted(numbers, [0, 30, 60]))
+    dealt = replace(rows.part(numbers), starts=starts)
+    parts = dealt.blocks
     values = [REGRESSION.explained(part, AXES) for part in parts]
     mean = partial(np.average, weights=[part.size for part in parts], axis=0)
-    here = BlocksInMemory(parts).explained(REGRESSION, AXES)
+    here, two = (REGRESSION.explained(each, AXES) for each in (dealt, dealt.first(starts[1] + 1)))
     assert here.objective == pytest.approx(mean([value.objective for value in values]), rel=1e-12)
     product = mean([value.product for value in values])
     assert_allclose(here.product, product, rtol=1e-12)
     lazy = da.from_array(X, chunks=(30, 4))
     blocks = BlocksOfShards.dealt_within(cut(lazy, 30), Y, rows.weights, 0)
-    there = blocks.explained(REGRESSION, AXES)
+    there = REGRESSION.explained(blocks, AXES)
     assert there.objective == pytest.approx(here.objective, rel=1e-12)
     assert_allclose(there.product, here.product, rtol=1e-10)
-    two = BlocksInMemory(parts[:2]).explained(REGRESSION, AXES)
-    first = blocks.first(45).explained(REGRESSION, AXES)
+    first = REGRESSION.explained(blocks.first(45), AXES)
     assert_allclose(first.product, two.product, rtol=1e-10)
 
 
@@ -240,9 +241,8 @@ def test_the_noise_between_blocks_is_that_of_other_rows():
     for seed in range(30):
         rng = np.random.default_rng(seed)
         X = rng.normal(size=(320, 4))
-        rows = Block(X, X[:, :1] + rng.normal(size=(320, 1)))
-        parts = tuple(map(rows.part, np.split(np.arange(320), 16)))
-        value = BlocksInMemory(parts).explained(REGRESSION, AXES)
+        Y, starts = X[:, :1] + rng.normal(size=(320, 1)), tuple(range(0, 320, 20))
+        value = REGRESSION.explained(RowsInMemory(X, Y, starts=starts), AXES)
         slopes.append(value.product - AXES @ (AXES.T @ value.product))
         noises.append(value.noise)
     spread = np.sqrt(np.var(slopes, axis=0).sum())
@@ -261,7 +261,7 @@ def _sample(kind, seed=0, n=200):
     y = means[kind] + 0.3 * rng.normal(size=n)
     y = (y - y.mean()) / y.std()
     regression = RidgeRegression(Gaussian(1.5), 1.0)
-    return Sample(Block(X, y[:, None]), y, regression, True, 1, seed), np.eye(5)[:, :1]
+    return Sample(RowsInMemory(X, y[:, None]), y, regression, True, 1, seed), np.eye(5)[:, :1]
 
 
 @given(st.integers(1, 6), st.integers(1, 6), SEEDS)
@@ -383,7 +383,7 @@ def test_a_fit_is_stationary_by_the_definition(kind, weighted):
     Y = np.eye(2)[labels] if kind == "classes" else NUMBERS[:, None]
     Y = Y - weights @ Y / weights.sum()
     Y /= np.sqrt(weights @ (Y**2).sum(axis=1) / weights.sum())
-    rows = Block((X - model.mean_) / model.scale_, Y, weights.astype(float))
+    rows = RowsInMemory((X - model.mean_) / model.scale_, Y, weights.astype(float))
     regression = RidgeRegression(model.kernel_, model.setting_.ridge)
     W = model.components_.T
     assert model.report_.target == "mean"
@@ -505,7 +505,7 @@ def test_single_precision_is_for_values_up_to_1_and_ridges_above_its_rounding(ke
         assert regression.in_single is regression
         return
     W = np.linalg.qr(np.random.default_rng(3).normal(size=(5, 2)))[0]
-    block = Block(X, (NUMBERS - NUMBERS.mean())[:, None])
+    block = RowsInMemory(X, (NUMBERS - NUMBERS.mean())[:, None])
     single, double = (each.explained(block, W) for each in (regression.in_single, regression))
     assert single.objective == pytest.approx(double.objective, rel=1e-4)
     assert 0 < np.abs(single.product - double.product).max() < 1e-3 * np.abs(double.product).max()
@@ -546,7 +546,7 @@ def test_no_matrix_outlives_the_fit():
 
 
 def test_a_kernel_matrix_that_is_not_positive_definite_is_an_error():
-    block = Block(np.zeros((5, 2)), np.ones((5, 1)))
+    block = RowsInMemory(np.zeros((5, 2)), np.ones((5, 1)))
     with pytest.raises(ValueError, match="is not positive definite"):
         RidgeRegression(Gaussian(1.0), -1.0).explained(block, np.eye(2))
 

@@ -21,7 +21,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import scale
 
 from ism_dask import PredictiveIKDR, UnsupervisedIKDR
-from ism_dask.engines.blocks import BlocksInMemory
+from ism_dask.criteria.prediction import RidgeRegression
 from ism_dask.engines.operator import PhiEvaluation, ProductEvaluation, relative_residual
 from ism_dask.kernels import Gaussian, Polynomial
 from ism_dask.linalg.subspaces import subspace_sine
@@ -307,14 +307,14 @@ def test_a_time_limit_ends_the_choices_and_the_growth_of_a_prediction(monkeypatc
     counts = {}
     for max_seconds in (None, 1e-9):
         evaluations = []
-        explained = BlocksInMemory.explained
+        explained = RidgeRegression.explained
 
         def counted(self, *given, evaluations=evaluations, explained=explained):
             evaluations.append(1)
             return explained(self, *given)
 
         with monkeypatch.context() as patch:
-            patch.setattr(BlocksInMemory, "explained", counted)
+            patch.setattr(RidgeRegression, "explained", counted)
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
                 model = PredictiveIKDR(2, solver=Ascent(max_seconds=max_seconds)).fit(IRIS, SPECIES)
