@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from ism_dask.gamma.independence import DependenceTest, dependence_test
     from ism_dask.inference.independence import fitted_dependence_test
     from ism_dask.inference.intervals import Intervals, intervals
+    from ism_dask.observe import saving_checkpoints
     from ism_dask.observe.progress_bar import progress_bar
-    from ism_dask.records.checkpoint import CheckpointedFit, saving_checkpoints
+    from ism_dask.records.checkpoint import CheckpointedFit
     from ism_dask.records.fit_report import Certificate, FitReport
     from ism_dask.status import ComponentsWarning, WeightsWarning
 
@@ -73,7 +74,7 @@ _MODULES = {
     "hsic": "estimators.dependence_problem",
     "intervals": "inference.intervals",
     "progress_bar": "observe.progress_bar",
-    "saving_checkpoints": "records.checkpoint",
+    "saving_checkpoints": "observe",
 }
 
 

@@ -21,6 +21,8 @@ from ism_dask.gamma.row_values import is_missing, target_as_array
 from ism_dask.inference.intervals import Intervals
 from ism_dask.pictures import drawing
 from ism_dask.pictures.drawing import BLUE, DIVERGING, GREY, RED
+from ism_dask.records.iteration import Stopping
+from ism_dask.solvers import as_solver
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -113,9 +115,10 @@ def convergence(model: IKDR, ax: Axes | None = None) -> Array:
     check_is_fitted(model)
     ax = _new_axes() if ax is None else ax
     rounds, steps = getattr(model, "rounds_", None), model.history_
-    stopping, unit = model.plan.iterations, "iteration"
-    if rounds is not None and model.plan.rounds is not None:
-        steps, stopping, unit = rounds, model.plan.rounds, "round"
+    stopping: Stopping = as_solver(model.solver)
+    unit = "iteration"
+    if rounds is not None and model.stopping_of_rounds is not None:
+        steps, stopping, unit = rounds, model.stopping_of_rounds, "round"
     numbers = range(1, len(steps) + 1)
     drawing.draw_objective(ax, numbers, [each.objective for each in steps], unit)
     ax.yaxis.label.set_color(BLUE)

@@ -10,10 +10,10 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.engines import Engine, ExactEngine
 from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine
-from ism_dask.engines.operator import relative_residual
 from ism_dask.engines.tile_sums import gradient_of_pairs
 from ism_dask.engines.tiles import PROJECTED, TileModel, with_projection
 from ism_dask.gamma.base import GAMMA_FACTS
+from ism_dask.linalg.subspaces import relative_residual
 from ism_dask.records.iteration import Solution
 from ism_dask.rows.tasks import LoadedShard, RowFact
 
@@ -46,13 +46,10 @@ def with_true_residual(engine: Engine, solution: Solution) -> Solution:
     if double.approximate and isinstance(double, LandmarkEngine):
         exact = ExactEngine(engine.problem, W.shape[1])
         product, rows = _true_product(double, exact, W[: engine.problem.d], product)
-    return replace(
-        solution,
-        residual=relative_residual(W, product),
-        residual_rows=rows,
-        engine=engine.name,
-        engine_note=engine.note,
+    report = replace(
+        solution.report, engine=engine.name, engine_note=engine.note, residual_rows=rows
     )
+    return replace(solution, residual=relative_residual(W, product), report=report)
 
 
 def _true_product(

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ism_dask.records.checkpoint import Checkpoint, OuterState
-from ism_dask.records.iteration import Candidate, Record, Round, Solution, State
+from ism_dask.records.iteration import Record, Round, State
 from ism_dask.status import Status
 from storage.atomic import exists_settled, remove_folder, visible_entries
 from storage.errors import DamagedStore
@@ -34,10 +34,9 @@ _RETAINED = 3
 
 # The version of what is on the disk: a change of a field of `RECORDS`, or of the functions below,
 # needs another. A test compares the names of the fields with those of this version.
-FORMAT_VERSION = 12
+FORMAT_VERSION = 13
 RECORDS: dict[str, type[Any]] = {
-    each.__name__: each
-    for each in (Candidate, Checkpoint, OuterState, Record, Round, Solution, State)
+    each.__name__: each for each in (Checkpoint, OuterState, Record, Round, State)
 }
 # In the JSON, a list stands for a tuple, and a mapping with this key for all but a mapping.
 _KIND = "__kind__"

@@ -101,7 +101,7 @@ class _Objective:
     def gradient(self, W: Array) -> Array:
         """Return its gradient (d, q), and record a step: pymanopt asks once at each new point."""
         evaluation = self._evaluate(W)
-        if not np.array_equal(W, self._log.state.current.W):
+        if not np.array_equal(W, self._log.state.W):
             self._log.note(W, evaluation)
             if self._log.may_end_at(evaluation.product, W):
                 raise _Converged

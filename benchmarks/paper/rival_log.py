@@ -5,7 +5,6 @@ A rival is given to an estimator as an object, such as `SupervisedIKDR(2, solver
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -13,10 +12,12 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.engines.operator import Operator, ProductEvaluation, check_finite, relative_residual
-from ism_dask.linalg.subspaces import subspace_sine
-from ism_dask.records.iteration import Candidate, Record, Solution, State, Stopping, relative_change
+from ism_dask.engines.operator import Operator, ProductEvaluation
+from ism_dask.kernels.base import check_finite
+from ism_dask.linalg.subspaces import relative_residual, subspace_sine
+from ism_dask.records.iteration import Record, Solution, State, relative_change
 from ism_dask.solvers import Solver
+from ism_dask.solvers.base import TimeLimit
 from ism_dask.solvers.ism import solution_at, spectral_start
 from ism_dask.status import Status
 
@@ -38,9 +39,10 @@ class RivalLog:
     operator : Operator
     q : int
         Columns of W.
-    stopping : Stopping
-        Only its `max_iter` and `max_seconds` count. Rivals end by the residual and not by the
-        change of the eigenvalues, which is small if steps are small.
+    max_iter : int
+        The most iterations.
+    time_limit : TimeLimit
+        The clock of the fit.
     on_iteration : callable, optional
         Called with the state after each iteration.
     state : State, optional
@@ -57,20 +59,22 @@ class RivalLog:
         self,
         operator: Operator,
         q: int,
-        stopping: Stopping,
+        max_iter: int,
+        time_limit: TimeLimit,
+        *,
         on_iteration: Callable[[State], None] | None,
         state: State | None,
     ) -> None:
         self._operator, self._q, self._on_iteration = operator, q, on_iteration
-        self.max_iter, self._max_seconds = stopping.max_iter, stopping.max_seconds
+        self.max_iter, self._time_limit = max_iter, time_limit
         history = () if state is None else state.history
-        self._started = time.perf_counter() - (history[-1].seconds if history else 0.0)
-        self.start = _start(operator, q, None if state is None else state.current.W)
+        self.start = _start(operator, q, None if state is None else state.W)
         # Evaluated without the time limit, because some W has to be returned.
         self.evaluation = self._last = operator.gradient(self.start)
         check_finite(self.evaluation.product)
-        now = _candidate(self.start, self.evaluation)
-        self.state = State(now, now, history, now.objective)
+        W, J = self.start, self.evaluation.objective
+        values = _eigenvalues(W, self.evaluation)
+        self.state = State(W, values, W, J, history=history, peak=J)
         self._begun = len(history)
 
     def begin_subproblem(self) -> None:
@@ -95,33 +99,27 @@ class RivalLog:
         return self._operator.curvature(W, Z)
 
     def _check_time(self) -> None:
-        if self._max_seconds is not None and self._seconds >= self._max_seconds:
+        if self._time_limit.is_over:
             raise TimeIsUpError
-
-    @property
-    def _seconds(self) -> float:
-        return time.perf_counter() - self._started
 
     def note(self, W: Array, evaluation: ProductEvaluation) -> None:
         """Record the end of an iteration at W (d, k)."""
-        before = self.state
-        now = _candidate(W, evaluation)
-        padded = np.zeros(max(len(now.eigenvalues), len(before.current.eigenvalues)))
-        padded[: len(before.current.eigenvalues)] = before.current.eigenvalues
+        before, J, values = self.state, evaluation.objective, _eigenvalues(W, evaluation)
+        padded = np.zeros(max(len(values), len(before.eigenvalues)))
+        padded[: len(before.eigenvalues)] = before.eigenvalues
         record = Record(
             iteration=before.iteration + 1,
-            objective=now.objective,
-            eigenvalues=tuple(now.eigenvalues.tolist()),
-            change=relative_change(now.eigenvalues, padded[: len(now.eigenvalues)]),
-            angle=subspace_sine(before.current.W, W),
-            seconds=self._seconds,
-            ascent=now.objective >= before.current.objective,
+            objective=J,
+            eigenvalues=tuple(values.tolist()),
+            change=relative_change(values, padded[: len(values)]),
+            angle=subspace_sine(before.W, W),
+            seconds=self._time_limit.seconds,
+            ascent=before.objective <= J,
             residual=relative_residual(W, evaluation.product),
         )
-        whole = W.shape[1] == self._q
-        better = whole and now.objective >= before.best.objective
-        best, peak = (now, now.objective) if better else (before.best, before.peak)
-        self.state = State(now, best, (*before.history, record), peak)
+        is_best = W.shape[1] == self._q and before.peak <= J
+        best, peak = (W, J) if is_best else (before.best, before.peak)
+        self.state = State(W, values, best, J, history=(*before.history, record), peak=peak)
         self._last = evaluation
         if self._on_iteration is not None:
             self._on_iteration(self.state)
@@ -129,7 +127,7 @@ class RivalLog:
     @property
     def may_end_now(self) -> bool:
         """Whether the rival may end at the last W, which has all q columns."""
-        return self.may_end_at(self._last.product, self.state.current.W)
+        return self.may_end_at(self._last.product, self.state.W)
 
     def may_end_at(self, product: Array, W: Array) -> bool:
         """Return whether the rival may end at W (d, k), with half the gradient as `product`."""
@@ -159,17 +157,17 @@ class RivalLog:
 
         `otherwise` replaces the status "converged" if the residual does not confirm it.
         """
-        if self.state.current.W.shape[1] < self._q:
-            W = complete_columns(self.state.current.W, self.start)
+        if self.state.W.shape[1] < self._q:
+            W = complete_columns(self.state.W, self.start)
             self.note(W, self._operator.gradient(W))
         if not self.state.history:
             self.note(self.start, self.evaluation)
-        candidate = self.state.current if last else self.state.best
-        solution = solution_at(self._operator, candidate.W, status, self.state.history)
+        W = self.state.W if last else self.state.best
+        solution = solution_at(self._operator, W, status, self.state.history)
         residual = solution.residual
-        if candidate is self.state.current:
+        if W is self.state.W:
             # Of Phi W in the precision of the steps, which may be finer than that of Phi.
-            residual = min(residual, relative_residual(candidate.W, self._last.product))
+            residual = min(residual, relative_residual(W, self._last.product))
         if status is Status.CONVERGED and residual > _MOST_RESIDUAL:
             return replace(solution, status=otherwise)
         return solution
@@ -187,13 +185,16 @@ class Rival(Solver):
         self,
         operator: Operator,
         q: int,
-        stopping: Stopping,
+        time_limit: TimeLimit,
         *,
         on_iteration: Callable[[State], None] | None = None,
         state: State | None = None,
     ) -> Solution:
-        """Return the solution with W (d, q), as the solvers of the package do."""
-        return self.search(RivalLog(operator, q, stopping, on_iteration, state))
+        """Return the solution of the search; see `Solver.solve`."""
+        log = RivalLog(
+            operator, q, self.max_iter, time_limit, on_iteration=on_iteration, state=state
+        )
+        return self.search(log)
 
 
 def complete_columns(W: Array, others: Array) -> Array:
@@ -210,6 +211,5 @@ def _start(operator: Operator, q: int, W: Array | None) -> Array:
     return spectral if W is None else complete_columns(W, spectral)
 
 
-def _candidate(W: Array, evaluation: ProductEvaluation) -> Candidate:
-    values = scipy.linalg.eigvalsh(W.T @ evaluation.product)[::-1]
-    return Candidate(W, values, np.nan, evaluation.objective)
+def _eigenvalues(W: Array, evaluation: ProductEvaluation) -> Array:
+    return np.asarray(scipy.linalg.eigvalsh(W.T @ evaluation.product)[::-1])

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from flows.progress.watching import PHASE, ProgressShare, progress_log, repeated
-from ism_dask.observe import FitPlan, watching_fits
+from ism_dask.observe import watching_fits
 from ism_dask.observe.progress import FitProgress
 from ism_dask.records.iteration import Round, State, Stopping
 
@@ -47,15 +47,17 @@ class FitReports(FitProgress):
     # The result of a run has how its fits ended.
     reports_endings = True
 
-    def __init__(self, part: ProgressShare, plan: FitPlan) -> None:
-        super().begun(plan)
+    def __init__(
+        self, part: ProgressShare, iterations: Stopping, rounds: Stopping | None = None
+    ) -> None:
+        super().begun(iterations, rounds)
         self._part, self._phase = part, ""
         # A fold of a cross-validation has its share of the lines.
         self.log = ThinnedLog(part.stop - part.start)
         # Without it, a timed report of a stage could follow the first report of the next stage.
         self._lock = threading.Lock()
 
-    def begun(self, plan: FitPlan) -> None:
+    def begun(self, iterations: Stopping, rounds: Stopping | None = None) -> None:
         """Do nothing: the progress has begun with the passes that check the rows."""
 
     def on_selection(self, done: int, total: int) -> None:
@@ -67,10 +69,10 @@ class FitReports(FitProgress):
     def on_iteration(self, state: State) -> None:
         """Report an iteration that has ended."""
         with self._lock:
-            has_rounds = self.plan.rounds is not None
+            has_rounds = self.rounds is not None
             self._log_phase("rounds" if has_rounds else "iterations")
             if not has_rounds:
-                line = _iteration_line(state, self.plan.iterations)
+                line = _iteration_line(state, self.iterations)
                 self.log.add(self._part.named_line(line))
             super().on_iteration(state)
             if self.stage == "checking":
@@ -102,9 +104,11 @@ class FitReports(FitProgress):
 
 
 @contextmanager
-def watched_fit(part: ProgressShare, plan: FitPlan) -> Iterator[FitReports]:
+def watched_fit(
+    part: ProgressShare, iterations: Stopping, rounds: Stopping | None = None
+) -> Iterator[FitReports]:
     """Report the progress of the fit in the block; yield the watcher for it."""
-    reports = FitReports(part, plan)
+    reports = FitReports(part, iterations, rounds)
     with watching_fits(reports), repeated(reports.report_pass):
         try:
             yield reports

@@ -37,6 +37,7 @@ from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators.clusterers import ClusteringIKDR
 from ism_dask.gamma.targets import class_dependence
 from ism_dask.pictures.drawing import largest_weight
+from ism_dask.solvers import as_solver
 from storage import Dataset, load_model, picture_path
 
 KIND = ClusterResult.command
@@ -128,7 +129,8 @@ def _fitted(
         **weight,
         **shared_parameters(settings),
     )
-    with watched_fit(ProgressShare(stop=0.95), model.plan) as reports:
+    iterations, rounds = as_solver(model.solver), model.stopping_of_rounds
+    with watched_fit(ProgressShare(stop=0.95), iterations, rounds) as reports:
         return timed_fit(model, rows, y, watcher=reports)
 
 

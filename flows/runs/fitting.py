@@ -41,7 +41,7 @@ from ism_dask.observe import FitWatcher, watching_fits
 from ism_dask.records.fit_report import FitReport
 from ism_dask.rows.raw import ColumnMoments
 from ism_dask.selection.sample import Setting
-from ism_dask.solvers import ISM, Ascent
+from ism_dask.solvers import ISM, Ascent, as_solver
 from ism_dask.status import Status
 from storage import Dataset, Model, Sample, ZarrRows, run_folder, save_model
 from storage.distribution import Distribution
@@ -74,7 +74,7 @@ class FittedModel(Generic[M]):
             **fitted_fields(model, FitEnding),
             "seconds": self.seconds,
             "iterations": model.n_iter_,
-            "measure": "change" if by_change else model.plan.iterations.measure,
+            "measure": "change" if by_change else as_solver(model.solver).measure,
             "angle": model.history_[-1].angle if model.history_ else None,
         }
         return FitEnding(**ending)
@@ -235,7 +235,7 @@ def fit(
             model.setting_ = Setting(chosen.width, chosen.ridge)
             model.report_ = FitReport(target=chosen.target)
             model.status_ = Status(start.metrics["status"])
-    with watched_fit(part, model.plan) as reports:
+    with watched_fit(part, as_solver(model.solver)) as reports:
         return timed_fit(model, X, y, weights, reports, **sides)
 
 

@@ -25,7 +25,8 @@ from flows.runs.published import publish_newest
 from flows.services.leases import HeldLease, hold_lease
 from flows.settings.fields import deciding
 from flows.settings.runs import NamedRunSettings, SavedRunSettings
-from ism_dask.records.checkpoint import Checkpoint, CheckpointedFit, saving_checkpoints
+from ism_dask.observe import saving_checkpoints
+from ism_dask.records.checkpoint import Checkpoint, CheckpointedFit
 from storage import (
     Checkpoints,
     DamagedStore,

@@ -29,7 +29,8 @@ from ism_dask import ColoredMVU, ComponentsWarning
 from ism_dask.estimators.colored_mvu import EIGENVECTORS, NEIGHBOURS, PROGRAM
 from ism_dask.estimators.unfolding_input import rows_in_memory
 from ism_dask.gamma.targets import target_name
-from ism_dask.records.checkpoint import CheckpointedFit, saving_checkpoints
+from ism_dask.observe import saving_checkpoints
+from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.unfolding.refinement import REFINEMENT
 from storage import Dataset, SavedUnfolding, save_unfolding
 

@@ -80,14 +80,13 @@ class Alternation:
         another Gamma.
         """
         saved_fit = self.search.saved_fit
-        outer = saved_fit.checkpoint.outer
+        outer = None if saved_fit is None else saved_fit.checkpoint.outer
         embed = partial(self.graph.embedded, k=self.n_clusters)
-        embedding = self._first_embedding() if outer is None else embed(outer.last.W)
+        embedding = self._first_embedding() if outer is None else embed(outer.start.W)
         while True:
-            rounds, last = ((), None) if outer is None else (outer.rounds, outer.last)
+            rounds, start = ((), None) if outer is None else (outer.rounds, outer.start)
             limit, before = max(tol, embedding.movement), embedding.values
             fully = self._always_fully or any(each.movement < limit for each in rounds)
-            start = None if last is None else State.from_weights(last.W, last.eigenvalues)
             problem = self.problem(*self.guide.gamma(embedding.shards))
             solution = self._search(problem, start, fully=fully)
             embedding = embed(solution.W)
@@ -97,7 +96,7 @@ class Alternation:
                 affinity=float(embedding.values.sum()),
                 eigenvalues=tuple(embedding.values.tolist()),
                 change=_change(embedding.values, before),
-                turn=1.0 if last is None else subspace_sine(last.W, solution.W),
+                turn=1.0 if start is None else subspace_sine(start.W, solution.W),
                 iterations=solution.n_iter,
                 seconds=self.search.time_limit.seconds,
             )
@@ -116,11 +115,13 @@ class Alternation:
             is_last = converged or stalled or stuck or time_is_up or record.number >= max_outer
             record = replace(record, last=is_last)
             on_round(record)
-            outer = OuterState((*rounds, record), solution)
+            start = State.from_weights(solution.W, solution.eigenvalues)
+            outer = OuterState((*rounds, record), start)
             if is_last:
                 pair = self._pair(solution, embedding) if pair is None else pair
                 return AlternationResult(solution, embedding, pair, outer.rounds, limit, converged)
-            saved_fit.commit_outer(outer)
+            if saved_fit is not None:
+                saved_fit.commit_outer(outer)
 
     def _first_embedding(self) -> Embedding:
         """Return the embedding of X, or of X W for the first W that the guide asks for."""
@@ -140,7 +141,7 @@ class Alternation:
     @property
     def _always_fully(self) -> bool:
         """Whether each W is solved to the tolerance that the user gave, or until stationary."""
-        return self.search.solver.stopping.tol is not None or not self.search.solver.ends_by_change
+        return self.search.solver.tol is not None or not isinstance(self.search.solver, ISM)
 
     def _search(self, problem: Problem, state: State | None, *, fully: bool) -> Solution:
         solver = self.search.solver

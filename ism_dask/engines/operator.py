@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
-
 from ism_dask._types import Array
 from ism_dask.linalg.subspaces import RowSpace
 
@@ -67,25 +65,3 @@ class Operator(Protocol):
 def space_of(operator: Operator) -> RowSpace | None:
     """Return the space of W that an operator declares, or None if it declares none."""
     return getattr(operator, "space", None)
-
-
-def relative_residual(W: Array, product: Array) -> float:
-    """Return `||P - W (W^T P)|| / ||P||` for P = Phi W (d, k), or 0 if P = 0."""
-    norm = float(np.linalg.norm(product))
-    return float(np.linalg.norm(product - W @ (W.T @ product))) / norm if norm > 0 else 0.0
-
-
-def check_finite(matrix: Array) -> Array:
-    """Return `matrix`, or raise `overflow_error` unless all its entries are finite."""
-    if np.isfinite(matrix).all():
-        return matrix
-    raise overflow_error()
-
-
-def overflow_error() -> ValueError:
-    """Return the ValueError for a kernel whose values overflow."""
-    return ValueError(
-        "Phi is not finite: the kernel overflows on these rows. Standardise X, or take a lower "
-        "degree, a smaller offset or weight, a width nearer the distances between the rows, or "
-        "float64 rows"
-    )

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.operator import overflow_error
 from ism_dask.kernels import Kernel, PointwiseKernel
+from ism_dask.kernels.base import overflow_error
 from ism_dask.kernels.pairing import DISTANCE
 
 # Single precision is enough if its rounding error is at most this share of what distinguishes

@@ -30,14 +30,14 @@ from ism_dask.estimators.preparation import Prepared, Report
 from ism_dask.gamma.row_values import readable
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.subspaces import ROTATIONS, subspace_shares
-from ism_dask.observe import FitPlan, fit_watcher
+from ism_dask.observe import fit_watcher
 from ism_dask.records.fit_report import Certificate, FitReport
-from ism_dask.records.iteration import ANGLE, RESIDUAL, Solution, State
+from ism_dask.records.iteration import ANGLE, RESIDUAL, Solution, State, StoppingOfRounds
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.foreign_arrays import Device, is_foreign, on_host, on_this_host
 from ism_dask.rows.raw import project
 from ism_dask.selection.sample import Setting
-from ism_dask.solvers import Solver, as_solver
+from ism_dask.solvers import ISM, Solver, as_solver, check_serves
 from ism_dask.status import ComponentsWarning, Status, WeightsWarning
 
 if TYPE_CHECKING:
@@ -304,7 +304,7 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
         if advice := self.report_.weights_advice:
             warnings.warn(f"{name}: {advice}", WeightsWarning, stacklevel=depth)
         status, n_iter = solution.status, solution.n_iter
-        if status.is_requested:
+        if status is Status.CONVERGED or status.is_requested:
             return
         after = "in" if status is Status.MAX_ITER else "after"
         warnings.warn(
@@ -317,14 +317,14 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
     def _residual_in_words(self, solution: Solution) -> str:
         """Return in words how far a solution is from the limits of its solver."""
         residual = f"the residual is {solution.residual:.2g}"
-        if not self._solver.ends_by_change:
+        solver, last = self._solver, solution.history[-1]
+        if not isinstance(solver, ISM):
             return residual
-        stopping, last = self._solver.stopping, solution.history[-1]
         turned = f"the last step turned W by an angle whose sine is {last.angle:.2g}"
-        if stopping.tol is None:
+        if solver.tol is None:
             return f"{residual}, {turned}; {RESIDUAL:g} and {ANGLE:g} were to be reached"
-        angle = f", `angle_tol` {stopping.angle_tol:g}" if stopping.angle_tol else ""
-        change = f"changed the eigenvalues by {last.change:.2g}; `tol` is {stopping.tol:g}{angle}"
+        angle = f", `angle_tol` {solver.angle_tol:g}" if solver.angle_tol else ""
+        change = f"changed the eigenvalues by {last.change:.2g}; `tol` is {solver.tol:g}{angle}"
         return f"{residual}, {turned} and {change}"
 
     @property
@@ -332,14 +332,14 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
         return as_solver(self.solver)
 
     @property
-    def plan(self) -> FitPlan:
-        """The stopping rules of the fit."""
-        return FitPlan(self._solver.stopping)
+    def stopping_of_rounds(self) -> StoppingOfRounds | None:
+        """The stopping rule of the rounds of the fit, None for a fit without rounds."""
+        return None
 
     def check_parameters(self) -> None:
         """Raise a ValueError if a parameter is out of range."""
         as_engine(self.engine)
-        self._solver.check_serves(type(self))
+        check_serves(self._solver, type(self))
         check_bool("`standardize`", self.standardize)
         check_seed(self.random_state)
         if self.rotation is not None:
@@ -368,7 +368,7 @@ def reported_fit(estimator: Any, X: Any, y: Any = None, weights: Any = None) -> 
     requests to stop have no effect, as in scikit-learn 1.9.
     """
     watcher = fit_watcher()
-    watcher.begun(estimator.plan)
+    watcher.begun(estimator._solver, estimator.stopping_of_rounds)
     if not hasattr(estimator, "_init_callback_context"):
         yield lambda _, state: watcher.on_iteration(state)
         watcher.ended()
@@ -381,7 +381,7 @@ def reported_fit(estimator: Any, X: Any, y: Any = None, weights: Any = None) -> 
         watcher.on_iteration(state)
         task = context.subcontext(task_name="iteration")
         task.call_on_fit_task_begin(**arguments)
-        projection = partial(prepared.projection, state.current.W)
+        projection = partial(prepared.projection, state.W)
         task.call_on_fit_task_end(**arguments, reconstruction_attributes=projection)
 
     context.call_on_fit_task_begin(**arguments)

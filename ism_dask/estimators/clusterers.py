@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any, Self
 
@@ -39,14 +39,12 @@ from ism_dask.gamma.embedding_guides import (
 )
 from ism_dask.gamma.row_values import check_weights
 from ism_dask.kernels import Affinity, Kernel, as_kernel
-from ism_dask.observe import FitPlan, fit_watcher
-from ism_dask.records.checkpoint import current_fit
+from ism_dask.observe import current_fit, fit_watcher
 from ism_dask.records.iteration import Round, StoppingOfRounds
 from ism_dask.rows.raw import project
 from ism_dask.rows.shards import Shards
-from ism_dask.solvers import Solver
-from ism_dask.solvers.driver import TimeLimit
-from ism_dask.solvers.options import solver_name
+from ism_dask.solvers import Solver, solver_name
+from ism_dask.solvers.base import TimeLimit
 from ism_dask.solvers.search import Search
 from ism_dask.status import Status, components_advice
 from ism_dask.threads import single_threaded_blas
@@ -191,28 +189,29 @@ class ClusteringIKDR(ClusterMixin, IKDR):
                 self.on_round(done)
 
         solver, saved_fit = self._solver, current_fit()
-        time_limit = TimeLimit(solver.max_seconds, saved_fit.earlier_seconds)
+        time_limit = TimeLimit(solver.max_seconds, saved_fit)
         search = Search(engine, solver, partial(report, prepared), time_limit, saved_fit)
         alternation = Alternation(graph, guide, problem, self.n_clusters, q, search)
         result = alternation.run(self.outer_tol, self.max_outer, report_round)
-        pair, tol = result.pair, self.plan.iterations.tol
+        pair, tol = result.pair, solver.tol
         affine, extension = prepared.affine, result.embedding.extension
         assert extension is not None  # which every embedding of X W has
         # The last round may not have been solved until stationary.
         by_rounds = tol is None and pair.status is Status.TOLERANCE
-        note = "; ".join(filter(None, [pair.engine_note, result.embedding.note]))
+        note = "; ".join(filter(None, [pair.report.engine_note, result.embedding.note]))
         attributes = {
             **solution_attributes(
-                replace(rotated(pair, prepared, self.rotation), engine_note=note),
+                rotated(pair, prepared, self.rotation),
                 prepared,
                 rows.sample,
+                engine_note=note,
                 solver=solver_name(solver),
                 components_advice=components_advice(pair.eigenvalues.tolist(), pair.eigengap),
             ),
             "tolerance_": ROUND_TOL if by_rounds else result.tol if tol is None else tol,
             "kernel_": rows.fitted_kernel,
-            "engine_": pair.engine,
-            "engine_error_": pair.error,
+            "engine_": pair.report.engine,
+            "engine_error_": pair.report.engine_error,
             "rounds_": result.rounds,
             "converged_": pair.status is Status.CONVERGED and result.converged,
             # The extension of the embedding to other rows, for `predict`.
@@ -223,10 +222,9 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         return result, attributes
 
     @property
-    def plan(self) -> FitPlan:
-        """The stopping rules of the iterations of each round, and of the rounds."""
-        rounds = StoppingOfRounds(self.outer_tol, max_iter=self.max_outer)
-        return FitPlan(self._solver.stopping, rounds)
+    def stopping_of_rounds(self) -> StoppingOfRounds:
+        """The stopping rule of the rounds."""
+        return StoppingOfRounds(tol=self.outer_tol, max_iter=self.max_outer)
 
     def _clustered(
         self,

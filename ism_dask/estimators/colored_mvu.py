@@ -33,7 +33,8 @@ from ism_dask.estimators.unfolding_input import (
     side_kernel,
     sizes,
 )
-from ism_dask.records.checkpoint import current_fit
+from ism_dask.observe import current_fit
+from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.rows.foreign_arrays import on_this_host
 from ism_dask.status import ComponentsWarning, Status
 from ism_dask.threads import single_threaded_blas
@@ -260,7 +261,7 @@ class ColoredMVU(_Unfolded):
             order = order[np.argsort(node[order], kind="stable")]
             node = node[order]
         q, k, m = sizes(self, len(first))
-        saved_fit = current_fit()
+        saved_fit = current_fit() or CheckpointedFit()
         run_or_restore = saved_fit.run_or_restore
         if self.metric == EUCLIDEAN:
             mean, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])

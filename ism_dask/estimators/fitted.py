@@ -18,7 +18,7 @@ from ism_dask.gamma.independence import dependence_test
 from ism_dask.gamma.thin_factors import alignment
 from ism_dask.kernels.widths import mean_of_gaussians, median_distance
 from ism_dask.linalg.subspaces import varimax
-from ism_dask.records.fit_report import Avoidance, FitReport
+from ism_dask.records.fit_report import Avoidance
 from ism_dask.records.iteration import Solution
 from ism_dask.selection.choices import Trial
 from ism_dask.selection.rules import RULES
@@ -77,7 +77,7 @@ def solution_attributes(
 ) -> dict[str, Any]:
     """Return the fitted attributes that a solution for prepared rows gives any estimator.
 
-    `sample` (m, r) has some of these rows; `report` are further fields of the `FitReport`.
+    `sample` (m, r) has some of these rows; `report` are further fields of the solution's report.
     """
     projection = prepared.projection(solution.W)
     some = sample[np.linspace(0, len(sample) - 1, min(len(sample), _ROWS)).astype(int)]
@@ -92,13 +92,7 @@ def solution_attributes(
         "converged_": solution.status is Status.CONVERGED,
         "history_": solution.history,
         "residual_": solution.residual,
-        "report_": FitReport(
-            engine=solution.engine,
-            engine_error=solution.error,
-            engine_note=solution.engine_note,
-            residual_rows=solution.residual_rows,
-            **report,
-        ),
+        "report_": replace(solution.report, **report),
         "_interchangeable": alike,
     }
 
@@ -137,9 +131,8 @@ def rotated(solution: Solution, prepared: Prepared, rotation: str | None) -> Sol
     turn, values = turn[:, order], values[order]
     return replace(
         solution,
-        W=solution.W @ turn,
+        state=replace(solution.state, W=solution.W @ turn, eigenvalues=values),
         product=solution.product @ turn,
-        eigenvalues=values,
         eigengap=float(values[-1]) - outside,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -27,10 +26,10 @@ from ism_dask.estimators.problem import SupervisedProblem, limited
 from ism_dask.gamma.row_values import repeated_rows
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.linalg.subspaces import largest_eigenvalue_outside
-from ism_dask.observe import fit_watcher
-from ism_dask.records.checkpoint import CheckpointedFit, current_fit
-from ism_dask.records.fit_report import DimensionTrial
-from ism_dask.records.iteration import Solution, State
+from ism_dask.observe import current_fit, fit_watcher
+from ism_dask.records.checkpoint import CheckpointedFit
+from ism_dask.records.fit_report import DimensionTrial, FitReport
+from ism_dask.records.iteration import Solution
 from ism_dask.rows.blocks import fits_memory
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.selection.choices import (
@@ -46,9 +45,8 @@ from ism_dask.selection.support import few_features, marginal_shares
 from ism_dask.selection.target import LAW, MEAN, Target
 from ism_dask.selection.training_rows import TrainingRows, grown, sizes_of_stages
 from ism_dask.solvers import as_solver
-from ism_dask.solvers.ascent import AscentResult, ascend
-from ism_dask.solvers.driver import TimeLimit
-from ism_dask.solvers.lbfgs import Curvature, no_curvature
+from ism_dask.solvers.ascent import Curvature, ascend, no_curvature
+from ism_dask.solvers.base import TimeLimit
 from ism_dask.status import Status
 
 
@@ -93,7 +91,7 @@ class PredictionTask:
     targets: dict[str, Target]
     q: int
     report: Report | None = None
-    saved_fit: CheckpointedFit = field(default_factory=CheckpointedFit)
+    saved_fit: CheckpointedFit | None = None
     time_limit: TimeLimit = field(default_factory=TimeLimit)
     samples: dict[tuple[int, str], Sample] = field(default_factory=dict)
     evident: dict[tuple[int, str], Choice] = field(default_factory=dict)
@@ -103,7 +101,7 @@ class PredictionTask:
         """Return the task of a problem; with a report, that of a fit, which saves its steps."""
         parameters = problem.parameters
         prepared = problem.prepared(as_kernel(parameters.kernel))
-        saved_fit = CheckpointedFit() if report is None else current_fit()
+        saved_fit = None if report is None else current_fit()
         max_seconds = None if report is None else as_solver(parameters.solver).max_seconds
         seed = seed_of(parameters.random_state)
         return cls(
@@ -114,7 +112,7 @@ class PredictionTask:
             problem.n_components(prepared),
             report,
             saved_fit,
-            TimeLimit(max_seconds, saved_fit.earlier_seconds),
+            TimeLimit(max_seconds, saved_fit),
         )
 
     def with_features(self, chosen: Array) -> PredictionTask:
@@ -172,7 +170,7 @@ class PredictionFit:
     target_name: str
     choice: Choice
     regression: RidgeRegression
-    ascent: AscentResult
+    ascent: Solution
 
     @property
     def W(self) -> Array:
@@ -244,20 +242,13 @@ def _climbed(
     report = None if task.report is None else partial(task.report, task.prepared)
     if choice.is_start and not stages:
         ascent = ascend(partial(regression.explained, blocks), W, max_iter=0, on_iteration=report)
-        return fit(replace(ascent, status=Status.START))
+        return fit(replace(ascent.diagonalised(), status=Status.START))
     quick = rows.for_steps(regression)
     if stages and rows.are_in_ranges(target):
         # Rows out of memory: stages go on over more and more of the shards.
         for size in sizes_of_stages(RULES.growth * len(stages[-1]), rows.n_rows):
             W, _ = sample.climbed(W, quick, RULES.stage_steps, blocks.first(size), curvature)
     for each in dict.fromkeys([quick, regression]):
-        saved, save = task.saved_fit.next_run()
-
-        def note(state: State, save: Callable[[State], None] = save) -> None:
-            save(state)
-            if report is not None:
-                report(state)
-
         ascent = ascend(
             partial(each.explained, blocks),
             W,
@@ -265,10 +256,10 @@ def _climbed(
             max_iter=as_solver(task.problem.parameters.solver).max_iter,
             time_limit=task.time_limit,
             state=state,
-            saved=saved,
-            on_iteration=note,
+            saved_fit=task.saved_fit,
+            on_iteration=report,
             curvature=curvature,
-        )
+        ).diagonalised()
         W, state, curvature = ascent.W, ascent.state, no_curvature()
     return fit(ascent)
 
@@ -296,18 +287,13 @@ def _solution(fit: PredictionFit) -> Solution:
     outside = largest_eigenvalue_outside(phi, W)
     if task.prepared.n_constant > more:
         outside = max(outside, 0.0)  # Phi is 0 along directions in which the rows are constant
-    return Solution(
-        W=fit.W,
-        eigenvalues=np.pad(ascent.eigenvalues, (0, more)),
-        eigengap=inside - outside,
-        objective=ascent.objective,
-        error=0.0,
+    values = np.pad(ascent.eigenvalues, (0, more))
+    return replace(
+        ascent,
+        state=replace(ascent.state, W=fit.W, eigenvalues=values),
         product=np.pad(ascent.product, [(0, more), (0, more)]),
-        status=ascent.status,
-        history=ascent.state.history,
-        residual=ascent.residual,
-        residual_rows=task.rows.n_rows,
-        engine="blocks",
+        eigengap=inside - outside,
+        report=FitReport(engine="blocks", residual_rows=task.rows.n_rows),
     )
 
 

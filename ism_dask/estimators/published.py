@@ -18,14 +18,13 @@ from ism_dask.estimators.preparation import Report
 from ism_dask.estimators.problem import SupervisedProblem
 from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.kernels import Kernel, as_kernel
-from ism_dask.records.checkpoint import current_fit
+from ism_dask.observe import current_fit
 from ism_dask.records.fit_report import Certificate
 from ism_dask.records.iteration import State
 from ism_dask.rows.execution import on_this_machine
-from ism_dask.solvers import Solver, as_solver
+from ism_dask.solvers import Solver, as_solver, solver_name
+from ism_dask.solvers.base import TimeLimit
 from ism_dask.solvers.certificates import certify_dependence
-from ism_dask.solvers.driver import TimeLimit
-from ism_dask.solvers.options import solver_name
 from ism_dask.solvers.search import Search, solution_of_whole_space
 from ism_dask.status import components_advice
 
@@ -189,7 +188,7 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
     kernel, solver = as_kernel(parameters.kernel), as_solver(parameters.solver)
     engine = as_engine(parameters.engine)
     saved_fit = current_fit()
-    time_limit = TimeLimit(solver.max_seconds, saved_fit.earlier_seconds)
+    time_limit = TimeLimit(solver.max_seconds, saved_fit)
     prepared, earlier = problem.prepared(kernel), problem.earlier
     q = problem.n_components(prepared)
     rows = problem.dependence_rows(prepared, kernel, q)
@@ -218,9 +217,9 @@ def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
             avoided=measured_avoidance(rows, turned.W, dependence),
         ),
         "kernel_": rows.fitted_kernel,
-        "tolerance_": solver.stopping.limit,
+        "tolerance_": solver.limit,
         "contributions_": parts,
-        "engine_": solution.engine,
-        "engine_error_": solution.error,
+        "engine_": solution.report.engine,
+        "engine_error_": solution.report.engine_error,
     }
     return Fitted(solution, attributes)

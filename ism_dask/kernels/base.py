@@ -321,3 +321,19 @@ class ConicSum(Kernel):
 def conic_sum(terms: list[tuple[float, PointwiseKernel]]) -> Kernel:
     """Return the sum of weighted kernels, or the kernel itself if it is one of weight 1."""
     return terms[0][1] if len(terms) == 1 and terms[0][0] == 1.0 else ConicSum(tuple(terms))
+
+
+def check_finite(matrix: Array) -> Array:
+    """Return `matrix`, or raise `overflow_error` unless all its entries are finite."""
+    if np.isfinite(matrix).all():
+        return matrix
+    raise overflow_error()
+
+
+def overflow_error() -> ValueError:
+    """Return the ValueError for a kernel whose values overflow."""
+    return ValueError(
+        "Phi is not finite: the kernel overflows on these rows. Standardise X, or take a lower "
+        "degree, a smaller offset or weight, a width nearer the distances between the rows, or "
+        "float64 rows"
+    )

@@ -238,6 +238,12 @@ def tangent(W: Array, Z: Array) -> Array:
     return Z - W @ (W.T @ Z)
 
 
+def relative_residual(W: Array, product: Array) -> float:
+    """Return `||P - W (W^T P)|| / ||P||` for P = Phi W (d, k), or 0 if P = 0."""
+    norm = float(np.linalg.norm(product))
+    return float(np.linalg.norm(product - W @ (W.T @ product))) / norm if norm > 0 else 0.0
+
+
 def varimax(loadings: Array) -> Array:
     """Return the rotation R (q, q) for which `loadings` (d, q) R has the largest criterion.
 

@@ -1,4 +1,4 @@
-"""The events of fits and of their passes over the rows, for one watcher of a block of code.
+"""What a block of code watches and saves: the events of its fits and passes, and checkpoints.
 
 No estimator needs a callback of its own, and fits within pipelines and searches are watched, too.
 """
@@ -9,7 +9,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, ClassVar
 from uuid import uuid4
@@ -17,15 +16,8 @@ from uuid import uuid4
 from ism_dask.threads import bound
 
 if TYPE_CHECKING:  # programs that do not compute import the progress bar, too
+    from ism_dask.records.checkpoint import CheckpointedFit
     from ism_dask.records.iteration import Round, State, Stopping
-
-
-@dataclass(frozen=True)
-class FitPlan:
-    """The stopping rules of a fit: of its iterations, or those of each round, and of its rounds."""
-
-    iterations: Stopping
-    rounds: Stopping | None = None
 
 
 class FitWatcher:
@@ -36,8 +28,8 @@ class FitWatcher:
     reports_endings: ClassVar[bool] = False
     counts_tasks: ClassVar[bool] = False
 
-    def begun(self, plan: FitPlan) -> None:
-        """Handle the beginning of a fit."""
+    def begun(self, iterations: Stopping, rounds: Stopping | None = None) -> None:
+        """Handle the beginning of a fit, given the limits of its iterations and of its rounds."""
 
     def on_selection(self, done: int, total: int) -> None:
         """Handle a step of a selection: `done` of `total` were taken on a sample of rows."""
@@ -56,6 +48,7 @@ class FitWatcher:
 
 
 _WATCHER: ContextVar[FitWatcher] = ContextVar("fit_watcher", default=FitWatcher())  # noqa: B039
+_SAVED: ContextVar[list[CheckpointedFit]] = ContextVar("saved_fit", default=[])  # noqa: B039
 
 # A function that counts one more task, for each pass that is under way and watched.
 _PASSES: dict[str, Callable[[], None]] = {}
@@ -72,6 +65,20 @@ def watching_fits(watcher: FitWatcher) -> AbstractContextManager[None]:
 def fit_watcher() -> FitWatcher:
     """Return the watcher of the current block."""
     return _WATCHER.get()
+
+
+def saving_checkpoints(saved_fit: CheckpointedFit) -> AbstractContextManager[None]:
+    """Make the first fit that begins in the block use `saved_fit`; later fits do not."""
+    return bound(_SAVED, [saved_fit])
+
+
+def current_fit() -> CheckpointedFit | None:
+    """Return the `CheckpointedFit` for the fit that begins now, if it is to be saved.
+
+    The first call in a block of `saving_checkpoints` returns that block's.
+    """
+    waiting = _SAVED.get()
+    return waiting.pop() if waiting else None
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from ism_dask.observe import FitPlan, FitWatcher
+from ism_dask.observe import FitWatcher
 
 if TYPE_CHECKING:  # programs that do not compute import the progress bar, too
     from ism_dask.records.iteration import Record, Round, State, Stopping
@@ -48,12 +48,12 @@ class FitProgress(FitWatcher):
     _tasks: tuple[int, int]
     _passes: int
 
-    def begun(self, plan: FitPlan) -> None:
+    def begun(self, iterations: Stopping, rounds: Stopping | None = None) -> None:
         """Begin at 0."""
-        self.plan, self.share = plan, 0.0
+        self.iterations, self.rounds, self.share = iterations, rounds, 0.0
         self._movements: list[float] = []
         self._objective = ""
-        self._begin_run("" if plan.rounds is None else "round 1, ")
+        self._begin_run("" if rounds is None else "round 1, ")
         self.stage = self.result = "preparing"
 
     def show(self, text: str) -> None:
@@ -68,9 +68,9 @@ class FitProgress(FitWatcher):
 
     def on_iteration(self, state: State) -> None:
         """Count an iteration that has ended."""
-        rules, record = self.plan.iterations, state.history[-1]
+        rules, record = self.iterations, state.history[-1]
         measured = [rules.measured(each) for each in state.history]
-        share = log_progress(measured, rules.limit_of(record), rules.most_spectral_steps)
+        share = log_progress(measured, rules.limit_of(record), rules.most_steps)
         is_over = rules.max_seconds is not None and record.seconds >= rules.max_seconds
         is_last = record.settled or record.iteration >= rules.max_iter or is_over
         end = _ITERATIONS if rules.tol is None else _PUBLISHED
@@ -83,7 +83,7 @@ class FitProgress(FitWatcher):
 
     def on_round(self, done: Round) -> None:
         """Count a round that has ended."""
-        rounds = self.plan.rounds
+        rounds = self.rounds
         assert rounds is not None  # or no round would end
         self._movements.append(rounds.measured(done))
         share = log_progress(self._movements, rounds.limit, rounds.max_iter)
@@ -127,7 +127,7 @@ class FitProgress(FitWatcher):
     def _begin_run(self, within: str) -> None:
         """Begin a run of the solver, whose stages have names that begin with `within`."""
         self._within, self._first, self._last = within, self.share, 1.0
-        if self.plan.rounds is not None:
+        if self.rounds is not None:
             self._last = self.share + _ROUND * (_ITERATIONS - self.share)
         self._enter(f"{within}iteration 1", _FIRST_ITERATION)
 

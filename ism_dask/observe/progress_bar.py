@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import (
@@ -22,8 +22,11 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-from ism_dask.observe import FitPlan, watching_fits
+from ism_dask.observe import watching_fits
 from ism_dask.observe.progress import FitProgress, TimeLeft
+
+if TYPE_CHECKING:
+    from ism_dask.records.iteration import Stopping
 
 # Seconds between two updates of the bar in a notebook: each is a message to the browser.
 _INTERVAL = 0.2
@@ -96,11 +99,11 @@ class _Bar(FitProgress):
         self._handle: Any = None
         self._next_update = 0.0
 
-    def begun(self, plan: FitPlan) -> None:
+    def begun(self, iterations: Stopping, rounds: Stopping | None = None) -> None:
         self._fits += 1
         self._time_left = TimeLeft()
         self._line.reset(self._task)
-        super().begun(plan)
+        super().begun(iterations, rounds)
         self.show(self.stage)
 
     def on_task(self, done: int, total: int) -> None:

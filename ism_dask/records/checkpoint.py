@@ -8,15 +8,11 @@ its last state, at which it ends at once if it had ended, and the fit comes to t
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
 from typing import Any, Protocol, TypeVar
 
-from ism_dask.records.iteration import Round, Solution, State
-from ism_dask.threads import bound
+from ism_dask.records.iteration import Round, State
 
 _Result = TypeVar("_Result")
 
@@ -25,12 +21,12 @@ _Result = TypeVar("_Result")
 class OuterState:
     """All that an alternating fit needs to continue after a whole round.
 
-    `last` is the solution of the last round. The embedding is not saved: it is computed from W
-    again, to the same bits.
+    `start` is the state with the W of the last round, at which the next one starts. The embedding
+    is not saved: it is computed from W again, to the same bits.
     """
 
     rounds: tuple[Round, ...]
-    last: Solution
+    start: State
 
 
 @dataclass(frozen=True)
@@ -119,11 +115,22 @@ class CheckpointedFit:
         seconds += [] if outer is None else [each.seconds for each in outer.rounds]
         self.earlier_seconds = max(seconds, default=0.0)
 
-    def next_run(self) -> tuple[State | None, Callable[[State], None]]:
-        """Return the last state of the next solver run, if there is one, and what saves others."""
+    def next_run(
+        self, report: Callable[[State], None] | None = None
+    ) -> tuple[State | None, Callable[[State], None]]:
+        """Return the last state of the next solver run, if there is one, and a function of others.
+
+        The function saves a state of the run before it reports the state.
+        """
         number, self._next_run = self._next_run, self._next_run + 1
         runs = self.checkpoint.runs
-        return runs[number] if number < len(runs) else None, partial(self._record, number)
+
+        def save(state: State) -> None:
+            self._record(number, state)
+            if report is not None:
+                report(state)
+
+        return runs[number] if number < len(runs) else None, save
 
     def run_or_restore(self, stage: str, run: Callable[[], _Result]) -> _Result:
         """Return the saved result of a stage, or run the stage and save its result.
@@ -155,20 +162,3 @@ class CheckpointedFit:
         self.checkpoint = checkpoint
         if self._save is not None:
             self._save(checkpoint)
-
-
-_NEXT: ContextVar[list[CheckpointedFit]] = ContextVar("checkpointed_fit", default=[])  # noqa: B039
-
-
-def saving_checkpoints(saved_fit: CheckpointedFit) -> AbstractContextManager[None]:
-    """Make the first fit that begins in the block use `saved_fit`; later fits do not."""
-    return bound(_NEXT, [saved_fit])
-
-
-def current_fit() -> CheckpointedFit:
-    """Return the `CheckpointedFit` for the fit that begins now, or an empty one.
-
-    The first call in a block of `saving_checkpoints` returns that block's.
-    """
-    waiting = _NEXT.get()
-    return waiting.pop() if waiting else CheckpointedFit()

@@ -1,15 +1,16 @@
-"""An iteration: its history, its states, its solution, and the rules by which it stops."""
+"""An iteration: its history, its states, its solution, and the limits at which it stops."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.linalg.subspaces import subspace_sine
+from ism_dask.linalg.subspaces import rayleigh_ritz, relative_residual, subspace_sine
+from ism_dask.records.fit_report import FitReport
 from ism_dask.status import Status
 
 # `converged` claims that the residual of W is at most this.
@@ -17,17 +18,6 @@ RESIDUAL = 1e-4
 # Spectral steps go on until they turn W by an angle with at most this sine, too: the residual says
 # little of columns with small eigenvalues.
 ANGLE = 0.01
-# Eigenvalues are unchanged if their relative change is below this and there is no `tol`.
-_UNCHANGED = 1e-5
-# Two iterations apart, eigenvalues closer than this fraction of `tol` are a cycle of length two.
-_CYCLE = 0.1
-# The iteration is slow if within _PATIENCE steps the residual has not fallen to the share _FALL
-# and J has varied by at most the share _SPREAD. A larger variation of J may lead to a higher
-# maximum, so such an iteration gets _MORE_PATIENCE steps.
-_FALL, _SPREAD, _PATIENCE, _MORE_PATIENCE = 0.5, 3e-3, 20, 100
-# It swings if within _SWINGS steps, each of which turns W by a sine of _TURN at least, the residual
-# has not fallen to the share _FALL and J has varied by at most the share _SWING.
-_SWINGS, _TURN, _SWING = 3, 0.9, 3e-4
 
 
 @dataclass(frozen=True)
@@ -82,30 +72,21 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A W (d, q) with the eigenvalues (q,) of the Phi whose eigenvectors it has, and its J.
+class State:
+    """All that a run of a solver needs to continue: its current W and the best so far, both (d, q).
 
-    `following` is the largest other eigenvalue of that Phi, NaN if it is unknown; J is minus
-    infinity before it is computed.
+    `eigenvalues` (q,) are those of the Phi whose eigenvectors the current W has, and `objective` is
+    its J. `following` is the largest eigenvalue outside of the best W of its Phi. `peak` is the
+    largest J of any W with all q columns; J of the best W may be lower by the error of an
+    approximation. `curvature` is what L-BFGS remembers: its last steps (d, q), each with the change
+    of the slope along it.
     """
 
     W: Array
     eigenvalues: Array
-    following: float = np.nan
+    best: Array
     objective: float = -np.inf
-
-
-@dataclass(frozen=True)
-class State:
-    """All that a run of a solver needs to continue: the current W and the best so far.
-
-    `peak` is the largest J of any W with all q columns. J of the best W may be lower by the error
-    of an approximation. `curvature` is what L-BFGS remembers: its last steps (d, q), each with the
-    change of the slope along it.
-    """
-
-    current: Candidate
-    best: Candidate
+    following: float = np.nan
     history: tuple[Record, ...] = ()
     peak: float = -np.inf
     curvature: tuple[tuple[Array, Array], ...] = ()
@@ -115,10 +96,10 @@ class State:
         cls, W: Array, eigenvalues: Array | None = None, history: tuple[Record, ...] = ()
     ) -> Self:
         """Return the state of a run that begins at W (d, q), after the steps of a history."""
-        start = Candidate(W, np.zeros(W.shape[1]) if eigenvalues is None else eigenvalues)
         if history:
             history = (*history[:-1], replace(history[-1], settled=False))
-        return cls(start, start, history)
+        values = np.zeros(W.shape[1]) if eigenvalues is None else eigenvalues
+        return cls(W, values, W, history=history)
 
     @property
     def iteration(self) -> int:
@@ -127,9 +108,12 @@ class State:
 
     def advanced(
         self,
-        now: Candidate,
+        W: Array,
+        eigenvalues: Array,
+        objective: float,
         residual: float,
         *,
+        following: float = np.nan,
         limit: float = 0.0,
         slack: float = 0.0,
         settled: bool = False,
@@ -142,50 +126,77 @@ class State:
         """
         record = Record(
             iteration=self.iteration + 1,
-            objective=now.objective,
-            eigenvalues=tuple(now.eigenvalues.tolist()),
-            change=relative_change(now.eigenvalues, self.current.eigenvalues),
-            angle=subspace_sine(self.current.W, now.W),
+            objective=objective,
+            eigenvalues=tuple(eigenvalues.tolist()),
+            change=relative_change(eigenvalues, self.eigenvalues),
+            angle=subspace_sine(self.W, W),
             seconds=0.0,
-            ascent=now.objective >= self.current.objective - slack,
+            ascent=objective >= self.objective - slack,
             settled=settled,
             residual=residual,
             limit=limit,
         )
-        best = now if now.objective >= self.peak - slack else self.best
-        peak = max(self.peak, now.objective)
-        return type(self)(now, best, (*self.history, record), peak, tuple(curvature))
+        is_best = objective >= self.peak - slack
+        return type(self)(
+            W,
+            eigenvalues,
+            best=W if is_best else self.best,
+            objective=objective,
+            following=following if is_best else self.following,
+            history=(*self.history, record),
+            peak=max(self.peak, objective),
+            curvature=tuple(curvature),
+        )
 
 
 @dataclass(frozen=True)
 class Solution:
-    """The solution of a run, or of all runs of a fit.
+    """What a run of a solver, or all runs of a fit, came to.
 
-    W (d, q) has orthonormal columns, and of all W in the run the largest objective J. The
-    `eigenvalues` (q,) are the diagonal of `W^T Phi W`, which is a diagonal matrix, in decreasing
-    order; `eigengap` is the smallest of them minus the largest outside of W. `error` bounds the
-    relative error of J. `product` is Phi W. J and Phi W are in double precision. The `residual` of
-    a fit is under the true kernel as far as that was affordable, by comparing `residual_rows` rows
-    with all rows. `engine_note` is why the engines before this one declined.
+    The W (d, q) of the state has orthonormal columns, and of all W in the run the largest J.
+    `product` is Phi W, in double precision as J, and `eigengap` the smallest eigenvalue of W minus
+    the largest outside of W. The `residual` of a fit is under the true kernel as far as that was
+    affordable; that of an ascent had to come to `limit`. The report says what the engine adds.
     """
 
-    W: Array
-    eigenvalues: Array
-    eigengap: float
-    objective: float
-    error: float
-    product: Array
+    state: State
     status: Status
-    history: tuple[Record, ...]
-    residual: float = 1.0
-    residual_rows: int = 0
-    engine: str = ""
-    engine_note: str = ""
+    product: Array
+    residual: float
+    limit: float = RESIDUAL
+    eigengap: float = np.nan
+    report: FitReport = field(default_factory=FitReport)
+
+    @property
+    def W(self) -> Array:
+        """W (d, q)."""
+        return self.state.W
+
+    @property
+    def eigenvalues(self) -> Array:
+        """The eigenvalues (q,) of W, in decreasing order."""
+        return self.state.eigenvalues
+
+    @property
+    def objective(self) -> float:
+        """J of W."""
+        return self.state.objective
+
+    @property
+    def history(self) -> tuple[Record, ...]:
+        """The records of all iterations."""
+        return self.state.history
 
     @property
     def n_iter(self) -> int:
         """The number of iterations."""
-        return len(self.history)
+        return self.state.iteration
+
+    def diagonalised(self) -> Self:
+        """Return the solution with W rotated so that `W^T Phi W` is diagonal."""
+        W, values, product = rayleigh_ritz(self.W, self.product)
+        state = replace(self.state, W=W, eigenvalues=values)
+        return replace(self, state=state, product=product, residual=relative_residual(W, product))
 
 
 def relative_change(values: Array, before: Array) -> float:
@@ -194,25 +205,15 @@ def relative_change(values: Array, before: Array) -> float:
     return float(np.linalg.norm(values - before)) / norm if norm > 0 else 0.0
 
 
-@dataclass(frozen=True)
 class Stopping:
-    """The stopping rule of an iteration.
+    """The limits of an iteration, and the measure by which it ends.
 
-    The published rule is to stop when the relative change of the eigenvalues is below `tol`, and
-    the sine of the largest principal angle between successive subspaces below `angle_tol`, if there
-    is one. Without `tol` it is to stop when W is stationary.
+    With a number as `tol` it ends by the change of the eigenvalues, else once W is stationary.
     """
 
-    tol: float | None = 0.01
-    angle_tol: float | None = None
-    max_iter: int = 100
+    tol: float | None = None
+    max_iter: int
     max_seconds: float | None = None
-
-    def is_met(self, change: float, angle: float, residual: float = np.inf) -> bool:
-        """Return whether the iteration ends at a W; without `tol`, its residual decides."""
-        if self.tol is None:
-            return residual <= RESIDUAL and angle <= ANGLE
-        return change < self.tol and (self.angle_tol is None or angle < self.angle_tol)
 
     @property
     def limit(self) -> float:
@@ -224,71 +225,28 @@ class Stopping:
         """The field of `Record` or `Round` that has to fall below `limit`."""
         return "residual" if self.tol is None else "change"
 
+    @property
+    def most_steps(self) -> int:
+        """The largest number of steps, after which another method goes on or none does."""
+        return self.max_iter
+
     def measured(self, record: Record | Round) -> float:
         """Return the value of `record` that has to fall below `limit`."""
         return float(getattr(record, self.measure))
-
-    @property
-    def most_spectral_steps(self) -> int:
-        """The largest number of spectral steps, after which another solver goes on or none does."""
-        return self.max_iter if self.tol is not None else min(self.max_iter, _MORE_PATIENCE)
 
     def limit_of(self, record: Record | Round) -> float:
         """Return the value at which the iteration may end: noise between rows may raise `limit`."""
         return max(self.limit, getattr(record, "limit", 0.0))
 
-    def is_stuck(self, history: Sequence[Record]) -> bool:
-        """Return whether the spectral iteration will not converge, but another solver may."""
-        if self._cycles(history):
-            return True
-        if self.tol is not None:
-            return False
-        # It swings if W turns and turns back, while neither residual nor J changes much.
-        turns = all(record.angle >= _TURN for record in history[-_SWINGS:])
-        swings = turns and _stays(history, _SWINGS, _SWING)
-        slow = len(history) >= _MORE_PATIENCE or _stays(history, _PATIENCE, _SPREAD)
-        return swings or slow
 
-    def _cycles(self, history: Sequence[Record]) -> bool:
-        """Return whether the iteration alternates between two subspaces and will not stop doing so.
-
-        Its eigenvalues then repeat every second iteration.
-        """
-        if len(history) < 4:
-            return False
-        values, unchanged = [np.array(record.eigenvalues) for record in history[-4:]], _UNCHANGED
-        if self.tol is not None:
-            unchanged = self.tol
-        moves = all(
-            (self.tol is None and record.angle >= ANGLE) or record.change >= unchanged
-            for record in history[-2:]
-        )
-        repeats = all(
-            relative_change(values[i], values[i - 2]) < _CYCLE * unchanged for i in (-1, -2)
-        )
-        if not (moves and repeats):
-            return False
-        # A slowly damped oscillation looks the same, but ends: extrapolate its damping.
-        sizes = [record.angle if self.tol is None else record.change for record in history[-3:]]
-        damping = min(1.0, sizes[-1] / sizes[-3]) if sizes[-3] > 0 else 1.0
-        cycles_to_come = (self.max_iter - len(history)) / 2
-        smallest = ANGLE if self.tol is None else self.tol
-        return bool(sizes[-1] * damping**cycles_to_come >= smallest)
-
-
+@dataclass(frozen=True, kw_only=True)
 class StoppingOfRounds(Stopping):
     """The stopping rule of rounds: W and the embedding both move by less than `tol`."""
+
+    tol: float
+    max_iter: int
 
     @property
     def measure(self) -> str:
         """The field of `Round` that has to fall below `limit`."""
         return "movement"
-
-
-def _stays(history: Sequence[Record], steps: int, share: float) -> bool:
-    """Return whether in some steps the residual has not halved, and J varied by a share at most."""
-    last = history[-1 - steps :]
-    if len(last) <= steps or last[-1].residual <= _FALL * last[0].residual:
-        return False
-    objectives = [record.objective for record in last]
-    return max(objectives) - min(objectives) <= share * abs(objectives[-1])

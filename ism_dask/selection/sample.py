@@ -18,9 +18,8 @@ from ism_dask.linalg.subspaces import inverse_covariance
 from ism_dask.rows.blocks import deal
 from ism_dask.selection.rules import RULES, Factors
 from ism_dask.selection.starts import START_NAMES, Starts
-from ism_dask.solvers.ascent import ascend_roughly
-from ism_dask.solvers.driver import TimeLimit
-from ism_dask.solvers.lbfgs import Curvature, Precondition
+from ism_dask.solvers.ascent import Curvature, Precondition, ascend_roughly
+from ism_dask.solvers.base import TimeLimit
 from ism_dask.threads import in_threads
 
 _Cell = TypeVar("_Cell")

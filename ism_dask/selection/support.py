@@ -42,7 +42,8 @@ def few_features(
         matrix = features[:, remaining]
         some = replace(rows, X=rows.X @ matrix)
         begin = np.linalg.qr(V)[0]
-        V = ascend(partial(regression.explained, some), begin, max_iter=RULES.support_steps).W
+        ascent = ascend(partial(regression.explained, some), begin, max_iter=RULES.support_steps)
+        V = ascent.diagonalised().W
         if size is not None or (len(V) - q) * q > RULES.most_weights:
             n = len(V)
             fewer = int(RULES.remains * n) if n > RULES.singly else n - 1

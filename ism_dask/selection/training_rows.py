@@ -28,7 +28,7 @@ from ism_dask.selection.choices import Choice
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample, Setting
 from ism_dask.selection.target import Target
-from ism_dask.solvers.lbfgs import Curvature
+from ism_dask.solvers.ascent import Curvature
 
 
 @dataclass(frozen=True, eq=False)

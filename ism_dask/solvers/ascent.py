@@ -1,20 +1,26 @@
-"""Ascent of J over W with orthonormal columns, by preconditioned L-BFGS steps."""
+"""Ascent of J over W with orthonormal columns, by preconditioned Riemannian L-BFGS steps.
+
+Directions are tangents Z (d, k) at W on the Grassmann manifold, with `W^T Z = 0`. The steps and
+changes of the slope in memory are projected onto the tangent space of the current W. The slope is
+half of the gradient. J rises in every step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import Explained
-from ism_dask.engines.operator import check_finite, relative_residual
-from ism_dask.linalg.subspaces import rayleigh_ritz
-from ism_dask.records.iteration import RESIDUAL, Candidate, State
-from ism_dask.solvers.driver import TimeLimit, drive, stamped
-from ism_dask.solvers.lbfgs import Curvature, Precondition, Slope, lbfgs_ascent, no_curvature
+from ism_dask.kernels.base import check_finite
+from ism_dask.linalg.subspaces import nearest_orthonormal, relative_residual, tangent
+from ism_dask.records.checkpoint import CheckpointedFit
+from ism_dask.records.iteration import RESIDUAL, Solution, State
+from ism_dask.solvers.base import Solver, TimeLimit, drive, stamped
 from ism_dask.status import Status
 
 # W is stationary at the residual that `converged` allows, once the slope is at most this share of
@@ -28,27 +34,55 @@ _LARGEST_RESIDUAL = 0.25
 _STILL = 1e-5
 # J has reached a plateau by its mean change over this many steps.
 _PLATEAU_STEPS = 5
+# Steps whose curvature is in memory.
+_MEMORY = 20
+# The share of the gain predicted by the slope that a step has to reach.
+_GAIN = 1e-4
+# The line search shortens a step to the maximum of the parabola through J and its slope, but to
+# these shares of it at least and at most, and at most _CUTS times.
+_SHORTEST_CUT, _LONGEST_CUT, _CUTS = 0.02, 0.4, 12
+# The spectral norms of the first step and of the longest one. The norm of a step is the tangent of
+# the angle by which it turns W.
+_FIRST, _LONGEST = 0.1, 0.5
+# The curvature along a step is rounding if it is a smaller share of |step| |change of slope|.
+_ROUNDING = 1e-10
+_TINY = float(np.finfo(np.float64).tiny)
+
+Precondition = Callable[[Array], Array]
+# Steps (d, k) and the changes of the slope along them.
+Curvature = deque[tuple[Array, Array]]
 
 
-@dataclass(frozen=True, eq=False)
-class AscentResult:
-    """The W (d, q) of an ascent, what J and Phi W are there, and how the ascent ended.
-
-    `W^T Phi W` is diagonal, with decreasing `eigenvalues`. The residual had to come to `limit`.
-    """
-
-    W: Array
-    eigenvalues: Array
-    objective: float
-    product: Array
-    limit: float
-    state: State
-    status: Status
+class Slope(Protocol):
+    """J at some W, and half of its gradient."""
 
     @property
-    def residual(self) -> float:
-        """The residual of W."""
-        return relative_residual(self.W, self.product)
+    def objective(self) -> float:
+        """J."""
+
+    @property
+    def product(self) -> Array:
+        """Half of the gradient of J (d, k)."""
+
+
+_Value = TypeVar("_Value", bound=Slope)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ascent(Solver):
+    """Preconditioned L-BFGS steps, the solver of the prediction criterion.
+
+    Parameters
+    ----------
+    max_iter : int, default 100
+        Maximum number of steps on all rows.
+    max_seconds : float, optional
+        Time limit in seconds of these steps.
+    """
+
+    estimators = ("PredictiveIKDR",)
+
+    max_iter: int = 100
 
 
 def residual_limit(value: Explained) -> float:
@@ -70,41 +104,40 @@ def ascend(
     max_iter: int,
     time_limit: TimeLimit | None = None,
     state: State | None = None,
-    saved: State | None = None,
+    saved_fit: CheckpointedFit | None = None,
     on_iteration: Callable[[State], None] | None = None,
     curvature: Curvature | None = None,
     still: float = 0.0,
-) -> AscentResult:
-    """Return the result of an ascent from W (d, q), which ends where W is stationary.
+) -> Solution:
+    """Return the solution of an ascent from W (d, q), which ends where W is stationary.
 
     `evaluate` returns J and Phi W (d, q) at a W. W is stationary at a residual of `limit`, by
     default `residual_limit` of a prediction. The ascent ends, too, after `max_iter` steps with
     those in the history, or if in the mean of five steps J changes by a smaller share than `still`.
-    It continues the history of `state`; if it was interrupted, it continues at the state `saved`.
-    The steps begin with the curvature of an ascent on other rows or in single precision, if given.
+    It continues the history of `state`; it is the next run of a saved fit, and continues where that
+    was interrupted. The steps begin with the curvature of an ascent on other rows or in single
+    precision, if given. `W^T Phi W` is diagonal only after `Solution.diagonalised`.
     """
     time_limit = TimeLimit() if time_limit is None else time_limit
     memory = no_curvature() if curvature is None else curvature
     begun = 0 if state is None else state.iteration
     steps = _AscentSteps(evaluate, precondition, memory, limit, begun, still)
-    if saved is not None:
-        W, state = saved.current.W, saved
-        memory.clear()
-        memory.extend(saved.curvature)
-    start = (
-        State.from_weights(W)
-        if state is None
-        else replace(state, current=Candidate(W, np.zeros(0)))
-    )
-    state, status = drive(steps, start, max_iter, time_limit, on_iteration)
-    value = steps.value
+    state = State.from_weights(W) if state is None else replace(state, W=W)
+    if saved_fit is not None:
+        saved, on_iteration = saved_fit.next_run(on_iteration)
+        if saved is not None:
+            state = saved
+            memory.clear()
+            memory.extend(saved.curvature)
+    state, status = drive(steps, state, max_iter, time_limit, on_iteration)
     if not state.history:
         # No step was taken: the history has the start.
-        state = stamped(steps.noted(state, state.current.W), time_limit)
+        state = stamped(steps.noted(state, state.W), time_limit)
         if on_iteration is not None:
             on_iteration(state)
-    W, values, product = rayleigh_ritz(state.current.W, value.product)
-    return AscentResult(W, values, value.objective, product, steps.limit_here, state, status)
+    product = steps.value.product
+    residual = relative_residual(state.W, product)
+    return Solution(state, status, product, residual, steps.limit_here)
 
 
 @dataclass(eq=False)
@@ -126,16 +159,17 @@ class _AscentSteps:
 
     def init(self, state: State) -> State:
         """Return the state with J at its W, from which J rises in every step."""
-        W = state.current.W
+        W = state.W
         self.value = self.evaluate(W)
         check_finite(self.value.product)
         self._moves = lbfgs_ascent(self.evaluate, W, self.value, self.precondition, self.memory)
-        here = self._candidate(W)
-        return State(here, here, state.history, here.objective, tuple(self.memory))
+        J = self.value.objective
+        values, curvature = self._eigenvalues(W), tuple(self.memory)
+        return State(W, values, W, J, history=state.history, peak=J, curvature=curvature)
 
     def terminate(self, state: State) -> Status | None:
         """Return how the ascent ends at a state, or None if it goes on."""
-        if relative_residual(state.current.W, self.value.product) <= self.limit_here:
+        if relative_residual(state.W, self.value.product) <= self.limit_here:
             return Status.CONVERGED
         own = state.history[self.begun :][-_PLATEAU_STEPS - 1 :]
         rise = np.abs(np.diff([record.objective for record in own]))
@@ -154,13 +188,19 @@ class _AscentSteps:
     def noted(self, state: State, W: Array) -> State:
         """Return the state with a record of W, at which J was evaluated."""
         residual, limit = relative_residual(W, self.value.product), self.limit_here
-        now, settled = self._candidate(W), residual <= limit
-        return state.advanced(now, residual, limit=limit, settled=settled, curvature=self.memory)
+        return state.advanced(
+            W,
+            self._eigenvalues(W),
+            self.value.objective,
+            residual,
+            limit=limit,
+            settled=residual <= limit,
+            curvature=self.memory,
+        )
 
-    def _candidate(self, W: Array) -> Candidate:
+    def _eigenvalues(self, W: Array) -> Array:
         inner = W.T @ self.value.product
-        values = np.linalg.eigvalsh((inner + inner.T) / 2)[::-1]
-        return Candidate(W, values, objective=self.value.objective)
+        return np.linalg.eigvalsh((inner + inner.T) / 2)[::-1]
 
 
 def ascend_roughly(
@@ -187,3 +227,89 @@ def ascend_roughly(
         if number >= steps or still or stationary or is_over:
             break
     return W, now.objective
+
+
+def lbfgs_ascent(
+    evaluate: Callable[[Array], _Value],
+    W: Array,
+    now: _Value,
+    precondition: Precondition | None = None,
+    curvature: Curvature | None = None,
+) -> Iterator[tuple[Array, _Value]]:
+    """Yield points (d, k) with orthonormal columns, J growing from one to the next.
+
+    The first point W, where the evaluation is `now`, is not yielded. The iterator ends when no step
+    along the slope raises J any more. `precondition` multiplies a slope (d, k) by an estimate of
+    the inverse curvature, which may be off by a factor but must be positive definite. `curvature`
+    is that of an ascent of a similar J that ended at W, and holds that of this ascent afterwards.
+    """
+    guess = precondition or (lambda Z: Z)
+    memory = no_curvature() if curvature is None else curvature
+    uphill = tangent(W, now.product)
+    while True:
+        direction = tangent(W, _direction(uphill, memory, guess))
+        if not np.sum(direction * uphill) > 0:
+            memory.clear()
+            direction = tangent(W, _direction(uphill, memory, guess))
+        move = _line_search(evaluate, W, now, direction, float(np.sum(direction * uphill)))
+        if move is None:
+            if not memory:
+                return
+            memory.clear()  # its curvature may be out of date: try the slope itself
+            continue
+        step, W, now = move
+        before, uphill = tangent(W, uphill), tangent(W, now.product)
+        pairs = [(tangent(W, each), tangent(W, change)) for each, change in memory]
+        memory.clear()
+        memory.extend((each, change) for each, change in pairs if _is_concave(each, change))
+        pair = tangent(W, step), before - uphill
+        if _is_concave(*pair):
+            memory.append(pair)
+        yield W, now
+
+
+def no_curvature() -> Curvature:
+    """Return an empty memory of curvature."""
+    return deque(maxlen=_MEMORY)
+
+
+def _line_search(
+    evaluate: Callable[[Array], _Value], W: Array, now: _Value, direction: Array, slope: float
+) -> tuple[Array, Array, _Value] | None:
+    """Return a step, its end point and the evaluation there, or None if no length raises J."""
+    share = min(1.0, _LONGEST / max(float(np.linalg.norm(direction, 2)), _TINY))
+    for _ in range(_CUTS):
+        point = nearest_orthonormal(W + share * direction)
+        evaluation = evaluate(point)
+        # The slope is half of the gradient, so J rises at first by twice this.
+        if evaluation.objective > now.objective + _GAIN * share * slope:
+            return share * direction, point, evaluation
+        # J along the step is near `J + 2 slope share + bend share^2`, whose maximum is here:
+        bend = (evaluation.objective - now.objective) / share - 2.0 * slope
+        best = -slope / bend if bend < 0 else _LONGEST_CUT
+        share *= float(np.clip(best, _SHORTEST_CUT, _LONGEST_CUT))
+    return None
+
+
+def _direction(uphill: Array, memory: Curvature, guess: Precondition) -> Array:
+    """Return the slope times the inverse curvature, by the two-loop recursion of L-BFGS."""
+    if not memory:
+        direction = guess(uphill)
+        return direction * (_FIRST / max(float(np.linalg.norm(direction, 2)), _TINY))
+    direction, coefficients = uphill, []
+    for step, change in reversed(memory):
+        coefficient = float(np.sum(step * direction) / np.sum(step * change))
+        direction = direction - coefficient * change
+        coefficients.append(coefficient)
+    step, change = memory[-1]
+    direction = guess(direction) * float(np.sum(step * change) / np.sum(change * guess(change)))
+    for (step, change), coefficient in zip(memory, reversed(coefficients), strict=True):
+        correction = float(np.sum(change * direction) / np.sum(step * change))
+        direction = direction + step * (coefficient - correction)
+    return direction
+
+
+def _is_concave(step: Array, change: Array) -> bool:
+    """Return whether J is concave along a step, so that L-BFGS can use its curvature."""
+    size = float(np.linalg.norm(step) * np.linalg.norm(change))
+    return float(np.sum(step * change)) > _ROUNDING * size > 0

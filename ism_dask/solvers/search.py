@@ -19,14 +19,12 @@ from ism_dask.engines import (
     as_engine,
     first_that_serves,
 )
-from ism_dask.engines.operator import check_finite
+from ism_dask.kernels.base import check_finite
 from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.iteration import RESIDUAL, Solution, State
-from ism_dask.solvers.ascent import ascend
-from ism_dask.solvers.driver import TimeLimit
-from ism_dask.solvers.ism import solution_at, solve
-from ism_dask.solvers.lbfgs import Precondition
-from ism_dask.solvers.options import ISM, Solver
+from ism_dask.solvers.ascent import Precondition, ascend
+from ism_dask.solvers.base import Solver, TimeLimit
+from ism_dask.solvers.ism import ISM, solution_at
 from ism_dask.stationarity import with_true_residual
 from ism_dask.status import Status
 
@@ -46,14 +44,14 @@ class Search:
     """The parameters of a search for the W of largest J.
 
     The time limit is that of the whole fit. Each iteration is reported by `on_iteration`, and saved
-    by the saved fit.
+    by the saved fit, if there is one.
     """
 
     engine: str | EngineOptions
     solver: Solver = field(default_factory=ISM)
     on_iteration: Callable[[State], None] | None = field(default=None, repr=False)
     time_limit: TimeLimit = field(default_factory=TimeLimit)
-    saved_fit: CheckpointedFit = field(default_factory=CheckpointedFit, repr=False)
+    saved_fit: CheckpointedFit | None = field(default=None, repr=False)
 
     def run(self, problem: Problem, q: int, state: State | None = None) -> Solution:
         """Return the solution, with W (d, q), from `state` or the spectral start."""
@@ -97,33 +95,26 @@ class Search:
         """Return the solution by one engine, with the residual under the true kernel."""
         operator, limit = PaddedOperator(engine, most_constant(q)), self.time_limit
         if isinstance(self.solver, ISM):
-            solution = self._by_spectral_steps(operator, q, state)
+            solution = self._by_spectral_steps(self.solver, operator, q, state)
         else:
-            stopping = self.solver.stopping
-            if limit.max_seconds is not None:
-                # Other solvers count the seconds of the history, too.
-                earlier = state.history[-1].seconds if state is not None and state.history else 0.0
-                left = max(0.0, limit.max_seconds - limit.seconds)
-                stopping = replace(stopping, max_seconds=left + earlier)
-            end = self.solver.solve(
-                operator, q, stopping, on_iteration=self.on_iteration, state=state
-            )
+            end = self.solver.solve(operator, q, limit, on_iteration=self.on_iteration, state=state)
             solution = solution_at(operator, end.W, end.status, end.history)
         solution = with_true_residual(engine, solution)
         if solution.status is Status.CONVERGED and solution.residual > RESIDUAL:
             return replace(solution, status=Status.APPROXIMATE)
         return solution
 
-    def _by_spectral_steps(self, operator: PaddedOperator, q: int, state: State | None) -> Solution:
+    def _by_spectral_steps(
+        self, solver: ISM, operator: PaddedOperator, q: int, state: State | None
+    ) -> Solution:
         """Return the solution of spectral steps, and of an ascent if they do not converge."""
-        saved, note = self._next_run()
-        solution = solve(
+        solution = solver.solve(
             operator,
             q,
-            self.solver.stopping,
-            on_iteration=note,
-            state=state if saved is None else saved,
-            time_limit=self.time_limit,
+            self.time_limit,
+            on_iteration=self.on_iteration,
+            state=state,
+            saved_fit=self.saved_fit,
         )
         # If Gamma has negative parts, J can rise without any dependence, by a W for which all rows
         # are dissimilar. Do not seek that maximum in runs that end by `tol`, before the last round.
@@ -147,41 +138,29 @@ class Search:
             rough = PaddedOperator(engine, constant, rough=True)
             stages.insert(0, (rough, rest, _ROUGHLY_STILL))
         for stage, residual, still in stages:
-            saved, note = self._next_run()
-            result = ascend(
+            end = ascend(
                 stage.gradient,
-                state.current.W,
+                state.W,
                 guess,
                 limit=residual,
                 max_iter=self.solver.max_iter,
                 time_limit=self.time_limit,
                 state=state,
-                saved=saved,
-                on_iteration=note,
+                saved_fit=self.saved_fit,
+                on_iteration=self.on_iteration,
                 still=still,
             )
-            state = result.state
-        status = result.status
+            state = end.state
+        status = end.status
         # Rounding may hide the last rise of J from the steps.
-        if status in (Status.MAX_ITER, Status.STALLED) and result.residual <= RESIDUAL:
+        if status in (Status.MAX_ITER, Status.STALLED) and end.residual <= RESIDUAL:
             status = Status.CONVERGED
-        return solution_at(operator, state.best.W, status, state.history)
-
-    def _next_run(self) -> tuple[State | None, Callable[[State], None]]:
-        """Return the saved state of the next run, and what saves and reports each of its states."""
-        saved, save = self.saved_fit.next_run()
-
-        def note(state: State) -> None:
-            save(state)
-            if self.on_iteration is not None:
-                self.on_iteration(state)
-
-        return saved, note
+        return solution_at(operator, state.best, status, state.history)
 
     @property
     def _is_published(self) -> bool:
         """Whether a number as `tol` ends the run."""
-        return self.solver.stopping.tol is not None
+        return self.solver.tol is not None
 
 
 def most_constant(q: int) -> int:
@@ -200,7 +179,7 @@ def solution_of_whole_space(problem: Problem, options: str | EngineOptions) -> S
     def evaluate(engine: Engine) -> Solution:
         W, operator = np.eye(problem.d), PaddedOperator(engine, 0)
         end = ascend(operator.gradient, W, limit=RESIDUAL, max_iter=1)
-        return with_true_residual(engine, solution_at(operator, W, end.status, end.state.history))
+        return with_true_residual(engine, solution_at(operator, W, end.status, end.history))
 
     return first_that_serves(as_engine(options).engines(problem, problem.d), evaluate)
 

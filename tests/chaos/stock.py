@@ -10,7 +10,7 @@ import pandas as pd
 from flows.errors import FlowError
 from flows.services.leases import Lease, find_lease
 from ism_dask.records.checkpoint import Checkpoint
-from ism_dask.records.iteration import Candidate, Record, State
+from ism_dask.records.iteration import Record, State
 from storage import (
     Checkpoints,
     DatasetInfo,
@@ -62,9 +62,9 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
 
 def checkpoint(seed: int) -> Checkpoint:
     rng = np.random.default_rng(seed)
-    best = Candidate(rng.normal(size=(3, 2)), rng.normal(size=2), 0.3, rng.normal())
+    W, best = rng.normal(size=(2, 3, 2))
     record = Record(1, rng.normal(), (1.5, 0.5), 0.1, 0.1, 0.2, ascent=True)
-    return Checkpoint(None, (State(best, best, (record,)),))
+    return Checkpoint(None, (State(W, rng.normal(size=2), best, rng.normal(), 0.3, (record,)),))
 
 
 def same(one: Checkpoint | None, other: Checkpoint) -> bool:

@@ -111,7 +111,7 @@ def fitted_wine(home_of_runs):
 @pytest.fixture
 def _swinging(monkeypatch):
     """Let every iteration that has not ended be taken for a swing between two subspaces."""
-    monkeypatch.setattr("ism_dask.records.iteration.Stopping.is_stuck", lambda *_: True)
+    monkeypatch.setattr("ism_dask.solvers.ism.ISM.is_stuck", lambda *_: True)
 
 
 @pytest.fixture(scope="session")

@@ -18,15 +18,15 @@ from flows.progress.fits import FitReports, watched_fit
 from flows.progress.watching import ProgressShare, progress_note, report_progress, watch_progress
 from flows.runs.crossval import run_crossval
 from flows.settings.runs import CrossvalSettings
-from ism_dask.observe import FitPlan, progress
+from ism_dask.observe import progress
 from ism_dask.observe.progress import FitProgress, TimeLeft, duration, log_progress
 from ism_dask.observe.progress_bar import bar_columns
-from ism_dask.records.iteration import Round, Stopping
+from ism_dask.records.iteration import Round, StoppingOfRounds
 from ism_dask.rows.shards import cut
+from ism_dask.solvers import ISM
 
-STOPPING = Stopping(tol=0.01, max_iter=100)
-PLAN = FitPlan(STOPPING)
-ROUNDS = FitPlan(STOPPING, Stopping(0.01, max_iter=20))
+STEPS = ISM(tol=0.01, max_iter=100)
+ROUNDS = StoppingOfRounds(tol=0.01, max_iter=20)
 
 
 @pytest.fixture
@@ -39,9 +39,9 @@ def _every_pass(monkeypatch):
 class Texts(FitProgress):
     """Progress of a fit whose texts a test reads."""
 
-    def __init__(self, plan):
+    def __init__(self, *limits):
         self.texts = []
-        self.begun(plan)
+        self.begun(*limits)
 
     def show(self, text):
         self.texts.append(text)
@@ -74,7 +74,7 @@ def test_the_share_of_a_fit_follows_the_change(values, most, share):
 
 def test_the_limit_of_a_fit_may_be_the_noise_between_rows():
     def share(limit):
-        fit = Texts(FitPlan(Stopping(None)))
+        fit = Texts(ISM())
         fit.on_iteration(state(1.0, 0.1, limit=limit, tol=limit))
         return fit.share
 
@@ -153,7 +153,7 @@ def test_the_time_left_of_a_residual_that_falls_geometrically(fall, noise, monke
     monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=clock))
     steps = math.ceil(math.log(1e-4) / math.log(fall))
     residuals = fall ** np.arange(1, steps) * np.exp(noise * rng.normal(size=steps - 1))
-    fit, left = Texts(FitPlan(Stopping(None, max_iter=1000))), TimeLeft(clock)
+    fit, left = Texts(ISM(max_iter=1000)), TimeLeft(clock)
     ratios, shares = [], []
     for number in range(1, steps):
         clock.now += 10.0
@@ -178,7 +178,7 @@ def test_durations_are_put_into_words():
 @pytest.mark.usefixtures("_every_pass")
 def test_passes_move_the_share_of_every_iteration_and_of_the_check():
     diary = Diary()
-    reports = FitReports(ProgressShare(), PLAN)
+    reports = FitReports(ProgressShare(), STEPS)
 
     def pass_of(tasks):
         for done in range(1, tasks + 1):
@@ -213,7 +213,7 @@ def test_passes_move_the_share_of_every_iteration_and_of_the_check():
 
 def test_short_passes_are_not_reported():
     diary = Diary()
-    reports = FitReports(ProgressShare(), PLAN)
+    reports = FitReports(ProgressShare(), STEPS)
     with watch_progress(diary):
         for done in (1, 2, 3):
             reports.on_task(done, 3)
@@ -252,7 +252,7 @@ def test_a_watcher_that_fails_does_not_stop_the_fit_from_aside():
             raise OSError("nobody there")
 
     gone = Gone()
-    with watch_progress(gone), watched_fit(ProgressShare(), PLAN):
+    with watch_progress(gone), watched_fit(ProgressShare(), STEPS):
         assert cut(np.ones((6, 2)), 2).fold(lambda piece: piece.X.sum()) == 12
         wait(lambda: gone.texts, every=1e-3)
     # Told once, at whichever task it was, and never again.
@@ -262,7 +262,7 @@ def test_a_watcher_that_fails_does_not_stop_the_fit_from_aside():
 
 @pytest.mark.parametrize(("iterations", "lines"), [(7, 7), (60, 30), (1500, 45)])
 def test_the_log_of_a_long_fit_is_short(iterations, lines):
-    diary, slow = Diary(), FitPlan(Stopping(1e-9, max_iter=6000))
+    diary, slow = Diary(), ISM(tol=1e-9, max_iter=6000)
     changes = np.geomspace(1.0, 1e-6, iterations).tolist()
     with watch_progress(diary), watched_fit(ProgressShare(), slow) as reports:
         done = state(*changes)
@@ -284,7 +284,7 @@ def test_the_log_of_a_long_fit_is_short(iterations, lines):
 def test_a_fold_has_its_share_of_the_log():
     diary = Diary()
     for part in ProgressShare().named("fold 1 of 10").cut([1.0] * 10):
-        with watch_progress(diary), watched_fit(part, PLAN) as reports:
+        with watch_progress(diary), watched_fit(part, STEPS) as reports:
             for number in range(1, 90):
                 reports.on_iteration(state(*np.geomspace(1.0, 0.1, 90)[:number]))
     assert sum("iteration " in line for line in diary.log) <= 45
@@ -294,7 +294,7 @@ def test_a_fold_has_its_share_of_the_log():
 
 @pytest.mark.usefixtures("_every_pass")
 def test_the_share_of_a_fit_in_rounds_never_falls():
-    fit = Texts(ROUNDS)
+    fit = Texts(STEPS, ROUNDS)
     shares, stages = [fit.share], [fit.stage]
 
     def seen():

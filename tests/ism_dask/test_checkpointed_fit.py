@@ -9,7 +9,8 @@ from sklearn.datasets import load_breast_cancer
 
 from ism_dask import AlternativeIKDR, PredictiveIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.kernels import Gaussian
-from ism_dask.records.checkpoint import CheckpointedFit, saving_checkpoints
+from ism_dask.observe import saving_checkpoints
+from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.solvers import ISM
 
 SOME = np.where(np.arange(178) % 4, -1, CULTIVAR)

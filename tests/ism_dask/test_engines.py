@@ -28,9 +28,8 @@ from ism_dask.kernels import KERNELS, Gaussian, Linear, Multiquadric, Polynomial
 from ism_dask.kernels.inner_products import Monomials
 from ism_dask.linalg.subspaces import leading_eigenpairs
 from ism_dask.observe import watching_fits
-from ism_dask.records.iteration import Stopping
 from ism_dask.solvers import ISM
-from ism_dask.solvers.ism import solve
+from ism_dask.solvers.base import TimeLimit
 from ism_dask.stationarity import with_true_residual
 
 N, D, Q = 37, 5, 2
@@ -313,7 +312,7 @@ def test_the_caller_may_change_its_w():
 
 def test_a_fit_is_not_lost_where_tiles_do_not_fit(monkeypatch):
     engine = _engine("landmarks", *_data(2400), Gaussian(2.0), 2, 600)
-    solution = solve(engine, 2, Stopping())
+    solution = ISM(tol=0.01).solve(engine, 2, TimeLimit())
     full = Mock(side_effect=MemoryError)
     monkeypatch.setattr("ism_dask.engines.exact.ExactEngine.gradient", full)
     assert 0 < with_true_residual(engine, solution).residual < 1
@@ -458,7 +457,9 @@ def test_a_task_takes_no_more_memory_than_planned(kind):
 
 def test_a_sample_tells_the_residual_well(monkeypatch):
     engine = _engine(Landmarks(tol=1e-2), *_data(2400), Gaussian(2.5), 2, 600)
-    begun, ended = (solve(engine, 2, Stopping(1e-10, 1e-8, n)) for n in (1, 100))
+    begun, ended = (
+        ISM(tol=1e-10, angle_tol=1e-8, max_iter=n).solve(engine, 2, TimeLimit()) for n in (1, 100)
+    )
     full = [with_true_residual(engine, solution).residual for solution in (begun, ended)]
     monkeypatch.setattr(stationarity, "BUDGET", 1e7)
     sampled = [with_true_residual(engine, solution) for solution in (begun, ended)]

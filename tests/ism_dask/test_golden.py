@@ -84,7 +84,7 @@ def test_start(data, kernel, rows):
     assert_allclose(spectrum.values, top, rtol=1e-9, atol=1e-9 * top[0])
     assert np.count_nonzero(~spectrum.null) == q - 1
     if (data, kernel) in DETERMINED:
-        W0 = spectral_state(engine, q).current.W
+        W0 = spectral_state(engine, q).W
         evaluation = engine.phi(W0)
         assert evaluation.objective == pytest.approx(expected["at_W0"]["J"], rel=1e-8)
         norm = pytest.approx(expected["at_W0"]["phi_frobenius"], rel=1e-8)

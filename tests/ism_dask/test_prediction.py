@@ -19,11 +19,15 @@ from benchmarks.studies.designs import DESIGNS, distance, seeded
 from ism_dask import ComponentsWarning, PredictiveIKDR, dependence_test
 from ism_dask.criteria.prediction import Explained, RidgeRegression, RowsInMemory
 from ism_dask.engines.blocks import BlocksOfShards, dealt_ranges
-from ism_dask.engines.operator import relative_residual
 from ism_dask.estimators.problem import supervised_problem
 from ism_dask.kernels import Gaussian, Laplacian, Polynomial
 from ism_dask.linalg import cholesky
-from ism_dask.linalg.subspaces import inverse_covariance, subspace_distance, subspace_sine
+from ism_dask.linalg.subspaces import (
+    inverse_covariance,
+    relative_residual,
+    subspace_distance,
+    subspace_sine,
+)
 from ism_dask.rows.blocks import deal
 from ism_dask.rows.shards import cut
 from ism_dask.selection.choices import (
@@ -39,7 +43,7 @@ from ism_dask.selection.sample import Sample, climbed_grid
 from ism_dask.selection.starts import START_NAMES, Starts
 from ism_dask.selection.training_rows import TrainingRows
 from ism_dask.solvers.ascent import ascend, residual_limit
-from ism_dask.solvers.driver import TimeLimit
+from ism_dask.solvers.base import TimeLimit
 from ism_dask.status import Status
 
 few = settings(max_examples=25, deadline=None)
@@ -300,16 +304,16 @@ def test_the_ascent_ends_where_j_is_stationary(q):
     result = ascend(J, W, precondition, max_iter=200, on_iteration=seen.append)
     assert result.status is Status.CONVERGED
     assert_allclose(result.W.T @ result.W, np.eye(q), atol=1e-12)
-    heights = [_objective(regression, rows, W), *(each.objective for each in result.state.history)]
+    heights = [_objective(regression, rows, W), *(each.objective for each in result.history)]
     assert (np.diff(heights) > 0).all()
-    assert len(seen) == len(result.state.history)
+    assert len(seen) == len(result.history)
     assert heights[-1] == pytest.approx(_objective(regression, rows, result.W), rel=1e-9)
     assert relative_residual(result.W, J(result.W).product) <= 1.1 * result.limit
     short = ascend(J, W, precondition, max_iter=2)
-    assert (short.status, len(short.state.history)) == (Status.MAX_ITER, 2)
+    assert (short.status, len(short.history)) == (Status.MAX_ITER, 2)
     over = TimeLimit(1e-9)
     late = ascend(J, short.W, precondition, max_iter=9, time_limit=over, state=short.state)
-    assert (late.status, len(late.state.history)) == (Status.OVER_CAP, 2)
+    assert (late.status, len(late.history)) == (Status.OVER_CAP, 2)
 
 
 KINDS = {"linear": "line", "partial least squares": "line", "gradient": "cosine"}

@@ -22,15 +22,15 @@ from sklearn.preprocessing import scale
 
 from ism_dask import PredictiveIKDR, UnsupervisedIKDR
 from ism_dask.criteria.prediction import RidgeRegression
-from ism_dask.engines.operator import PhiEvaluation, ProductEvaluation, relative_residual
+from ism_dask.engines.operator import PhiEvaluation, ProductEvaluation
 from ism_dask.kernels import Gaussian, Polynomial
-from ism_dask.linalg.subspaces import subspace_sine
-from ism_dask.records.iteration import Record, Stopping
+from ism_dask.linalg.subspaces import relative_residual, subspace_sine
+from ism_dask.records.iteration import Record
 from ism_dask.selection.sample import Sample
 from ism_dask.solvers import ISM, Ascent, Solver
-from ism_dask.solvers.ascent import ascend
-from ism_dask.solvers.ism import solution_at, solve, spectral_start
-from ism_dask.solvers.lbfgs import lbfgs_ascent
+from ism_dask.solvers.ascent import ascend, lbfgs_ascent
+from ism_dask.solvers.base import TimeLimit
+from ism_dask.solvers.ism import solution_at, spectral_start
 from ism_dask.solvers.search import Search
 from ism_dask.status import Status
 
@@ -38,6 +38,10 @@ IRIS, SPECIES = load_iris(return_X_y=True)
 IRIS = scale(IRIS)
 WINE, CULTIVAR = load_wine(return_X_y=True)
 WIDE = Gaussian(2.0)
+
+
+def _solve(operator, q, **options):
+    return ISM(**options).solve(operator, q, TimeLimit())
 
 
 def _problem(kernel, rows=None):
@@ -50,14 +54,14 @@ def _engine(kernel=WIDE, name="auto", rows=None):
 
 def test_a_fixed_point_is_stationary():
     engine = _engine()
-    solution = solve(engine, 2, Stopping(tol=1e-12, angle_tol=1e-8, max_iter=500))
+    solution = _solve(engine, 2, tol=1e-12, angle_tol=1e-8, max_iter=500)
     assert solution.status is Status.CONVERGED
     assert relative_residual(solution.W, solution.product) < 1e-6
     assert_allclose(solution.W.T @ solution.W, np.eye(2), atol=1e-12)
     assert solution.objective == pytest.approx(engine.objective(solution.W), rel=1e-12)
     assert solution.history[-1].angle < 1e-8
     # The published rule, which angles hold back.
-    loose, held = (solve(engine, 2, Stopping(tol=0.5, angle_tol=angle)) for angle in (None, 1e-6))
+    loose, held = (_solve(engine, 2, tol=0.5, angle_tol=angle) for angle in (None, 1e-6))
     assert loose.status is Status.TOLERANCE
     assert loose.n_iter <= 2 < held.n_iter
     assert held.history[-1].angle < 1e-6
@@ -84,7 +88,7 @@ class _Swinging:
 
 
 def test_the_best_w_is_returned_and_descents_are_noted():
-    solution = solve(_Swinging(), 1, Stopping(tol=1e-9, angle_tol=1e-9, max_iter=4))
+    solution = _solve(_Swinging(), 1, tol=1e-9, angle_tol=1e-9, max_iter=4)
     assert solution.objective == 5.0
     assert subspace_sine(solution.W, np.eye(3)[:, [1]]) == 0.0
     assert [record.ascent for record in solution.history[:3]] == [True, False, False]
@@ -100,7 +104,7 @@ def test_slow_damping_is_no_swing(damping, swinging, tol):
     angles = 0.5 * np.abs(turns[1:])
     steps = enumerate(zip(values[1:], changes, angles, strict=True), start=1)
     history = [Record(k, 0.0, (value,), *moved, 0.0, True) for k, (value, *moved) in steps]
-    assert Stopping(tol=tol).is_stuck(history) == swinging
+    assert ISM(tol=tol).is_stuck(history) == swinging
 
 
 def _history(residuals, heights, angle):
@@ -137,8 +141,8 @@ def _turns(*residuals, angle=1.0, rise=1e-4):
     ],
 )
 def test_what_leads_nowhere_is_given_up(history, stuck):
-    assert Stopping(tol=None, max_iter=200).is_stuck(history) == stuck
-    assert not Stopping(tol=0.01, max_iter=200).is_stuck(history)
+    assert ISM(max_iter=200).is_stuck(history) == stuck
+    assert not ISM(tol=0.01, max_iter=200).is_stuck(history)
 
 
 NARROW = [(load_wine, 3, 0.2), (load_wine, 2, 0.15), (load_breast_cancer, 2, 1.0)]
@@ -148,11 +152,11 @@ NARROW = [(load_wine, 3, 0.2), (load_wine, 2, 0.15), (load_breast_cancer, 2, 1.0
 @pytest.mark.parametrize("tol", [None, 1e-6])
 def test_where_the_iteration_swings_steps_along_the_slope_find_a_maximum(load, q, share, tol):
     X, y = load(return_X_y=True)
-    X, stopping, states = scale(X), Stopping(tol=tol, max_iter=300), []
+    X, states = scale(X), []
     kernel = Gaussian().resolve(X).widened(share)
     engine = first_engine("exact", problem_of(X, y, kernel), q)
     search = Search("exact", ISM(tol=tol), states.append)
-    solution, swung = search.run(engine.problem, q), solve(engine, q, stopping)
+    solution, swung = search.run(engine.problem, q), _solve(engine, q, tol=tol)
     assert swung.status is Status.SWINGS
     assert solution.status is Status.CONVERGED
     assert solution.objective > swung.objective * (1 + 1e-4)
@@ -168,7 +172,7 @@ def test_where_the_iteration_swings_steps_along_the_slope_find_a_maximum(load, q
 def test_a_kernel_that_sees_nothing_is_flat():
     rows = 100.0 * np.arange(180).reshape(60, 3)
     problem = problem_of(rows, np.arange(60) % 3, Gaussian(0.01))
-    assert solve(first_engine("exact", problem, 1), 1, Stopping(None)).status is Status.FLAT
+    assert _solve(first_engine("exact", problem, 1), 1).status is Status.FLAT
 
 
 class Quadratic:
@@ -244,16 +248,17 @@ class Climb(Solver):
 
     max_iter: int = 50
 
-    def solve(self, operator, q, stopping, *, on_iteration=None, state=None):
-        W = spectral_start(operator, q).vectors if state is None else state.current.W
+    def solve(self, operator, q, time_limit, *, on_iteration=None, state=None):
+        W = spectral_start(operator, q).vectors if state is None else state.W
         end = ascend(
             operator.gradient,
             W,
             limit=1e-6,
-            max_iter=stopping.max_iter,
+            max_iter=self.max_iter,
+            time_limit=time_limit,
             on_iteration=on_iteration,
         )
-        return solution_at(operator, end.W, end.status, end.state.history)
+        return solution_at(operator, end.W, end.status, end.history)
 
 
 def test_an_estimator_takes_any_solver():

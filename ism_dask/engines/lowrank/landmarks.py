@@ -12,8 +12,8 @@ import scipy.linalg
 
 from ism_dask._types import Array
 from ism_dask.engines.base import SAMPLE_ROWS, DeclinedError
-from ism_dask.engines.operator import overflow_error
 from ism_dask.kernels import PointwiseKernel
+from ism_dask.kernels.base import overflow_error
 from ism_dask.kernels.pairing import DISTANCE, INNER, TOLERATED_ROUNDINGS
 from ism_dask.linalg.cholesky import PivotedCholesky
 

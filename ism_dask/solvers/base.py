@@ -1,0 +1,139 @@
+"""What all solvers share: the options, the time limit, and the one loop of steps that raise J."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol
+
+from ism_dask._validation import check_positive_int, positive_float
+from ism_dask.engines.operator import Operator
+from ism_dask.records.checkpoint import CheckpointedFit
+from ism_dask.records.iteration import Solution, State, Stopping
+from ism_dask.status import Status
+
+
+class TimeLimit:
+    """A clock of one fit, with the seconds that it may take, and those before an interruption."""
+
+    def __init__(
+        self, max_seconds: float | None = None, saved_fit: CheckpointedFit | None = None
+    ) -> None:
+        self.max_seconds = max_seconds
+        earlier = 0.0 if saved_fit is None else saved_fit.earlier_seconds
+        self._began = time.perf_counter() - earlier
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the fit began."""
+        return time.perf_counter() - self._began
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the fit has taken all of its seconds."""
+        return self.max_seconds is not None and self.seconds >= self.max_seconds
+
+
+@dataclass(frozen=True, kw_only=True)
+class Solver(Stopping):
+    """A solver with its options; a subclass has `solve`.
+
+    An estimator takes any object of a subclass. All solvers use the same engine, start at the same
+    W and return the same kind of solution, of which an estimator reads W, status and history. They
+    end by the residual: with small steps the change of the eigenvalues, by which ISM may end, is
+    small from the first step on.
+
+    Attributes
+    ----------
+    estimators : tuple of str
+        The names of the estimators that the solver serves, by default of those by dependence.
+    """
+
+    estimators: ClassVar[tuple[str, ...]] = (
+        "SupervisedIKDR",
+        "UnsupervisedIKDR",
+        "SemiSupervisedIKDR",
+        "AlternativeIKDR",
+    )
+
+    max_iter: int
+    max_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        check_positive_int("`max_iter`", self.max_iter)
+        if self.max_seconds is not None:
+            positive_float("`max_seconds`", self.max_seconds, "or None")
+
+    def solve(
+        self,
+        operator: Operator,
+        q: int,
+        time_limit: TimeLimit,
+        *,
+        on_iteration: Callable[[State], None] | None = None,
+        state: State | None = None,
+    ) -> Solution:
+        """Return the solution with W (d, q), from the spectral start or from `state`.
+
+        Parameters
+        ----------
+        operator : Operator
+            Computes J, Phi and Phi W.
+        q : int
+        time_limit : TimeLimit
+            The clock of the fit. The solver ends once it is over, but takes one step in any case.
+        on_iteration : callable, optional
+            Called with the `State` after every iteration.
+        state : State, optional
+            A state whose W is the start, and whose history continues.
+        """
+        raise NotImplementedError
+
+
+class Method(Protocol):
+    """A way to climb: where it begins, its next step, and when it has come to an end of its own."""
+
+    def init(self, state: State) -> State:
+        """Return the state from which the steps go on."""
+
+    def terminate(self, state: State) -> Status | None:
+        """Return how the run ends at a state, or None if it goes on."""
+
+    def step(self, state: State) -> State | None:
+        """Return the state after one more step, or None if no step raises J."""
+
+
+def drive(
+    method: Method,
+    state: State,
+    max_iter: int,
+    time_limit: TimeLimit,
+    on_iteration: Callable[[State], None] | None = None,
+) -> tuple[State, Status]:
+    """Return the last state of a run, and how it ended.
+
+    A run continues from any of its states to the same bits. The history of `state` counts towards
+    `max_iter`. The first step of a fit is taken in any case, since some W has to be returned.
+    """
+    state = method.init(state)
+    while True:
+        status = method.terminate(state)
+        if status is not None:
+            return state, status
+        if state.iteration >= max_iter:
+            return state, Status.MAX_ITER
+        if state.history and time_limit.is_over:
+            return state, Status.OVER_CAP
+        following = method.step(state)
+        if following is None:
+            return state, Status.STALLED
+        state = stamped(following, time_limit)
+        if on_iteration is not None:
+            on_iteration(state)
+
+
+def stamped(state: State, time_limit: TimeLimit) -> State:
+    """Return a state whose last record has the seconds since the fit began."""
+    record = replace(state.history[-1], seconds=time_limit.seconds)
+    return replace(state, history=(*state.history[:-1], record))
