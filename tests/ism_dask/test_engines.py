@@ -463,7 +463,7 @@ def test_a_sample_tells_the_residual_well(monkeypatch):
     full = [with_true_residual(engine, solution).residual for solution in (begun, ended)]
     monkeypatch.setattr(stationarity, "BUDGET", 1e7)
     sampled = [with_true_residual(engine, solution) for solution in (begun, ended)]
-    assert [each.residual_rows for each in sampled] == [500, 500]
+    assert [each.report.residual_rows for each in sampled] == [500, 500]
     assert sampled[0].residual == pytest.approx(full[0], rel=0.02)
     # At its own fixed point the approximation takes itself to be right; the sample knows better.
     assert stationarity.relative_residual(ended.W, ended.product) < 1e-7
