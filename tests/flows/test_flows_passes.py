@@ -312,7 +312,7 @@ def test_the_share_of_a_fit_in_rounds_never_falls():
             assert fit.texts[-1].startswith(name)
             seen()
         fit.on_round(ended_round(number, change))
-        assert fit.texts[-1].startswith(f"round {number}, objective 1, change ")
+        assert fit.texts[-1].startswith(f"round {number}, objective 1, movement ")
         seen()
     assert shares == sorted(shares)
     assert shares[-1] == pytest.approx(0.9)
