@@ -47,7 +47,8 @@ def check_rows(estimator: Any, X: Any, y: Any = None, **checks: Any) -> Any:
     X = readable(X)
     least = {"ensure_min_samples": 2, "ensure_min_features": 2}
     checks = {**array_checks(estimator), "dtype": "numeric", **least, **checks}
-    checked = check_array(X, **checks) if y is None else check_X_y(X, y, **checks)
+    with np.errstate(over="ignore", invalid="ignore"):  # sums of large numbers
+        checked = check_array(X, **checks) if y is None else check_X_y(X, y, **checks)
     check_no_missing(checked if y is None else checked[0])
     return checked
 
@@ -68,8 +69,9 @@ def check_lazy(X: Any) -> None:
 
 def check_no_missing(X: Any) -> None:
     """Raise a ValueError with advice if rows X (n, d) have NaN, the mark of a missing number."""
-    if X.dtype.kind != "f" or np.isfinite(X.sum()):  # a sum needs no (n, d) array of marks
-        return
+    with np.errstate(over="ignore", invalid="ignore"):
+        if X.dtype.kind != "f" or np.isfinite(X.sum()):  # a sum needs no (n, d) array of marks
+            return
     if is_sparse(X):
         gaps = np.isnan(X.data)
         rows, columns = (np.unique(each[gaps]) for each in X.tocoo().coords)
@@ -97,7 +99,10 @@ def rows_in_memory(X: Any, what: str) -> Any:
     if fits_memory(X.shape):
         if is_sparse(X):
             return X.toarray()
-        return np.asarray(X.read(0, X.shape[0]) if is_row_source(X) else X)
+        rows = readable(np.asarray(X.read(0, X.shape[0]) if is_row_source(X) else X))
+        check_no_missing(rows)
+        assert_all_finite(rows, input_name="X")
+        return rows
     n, d = X.shape
     if is_sparse(X) and d > MOST_SPARSE_COLUMNS:
         raise ValueError(

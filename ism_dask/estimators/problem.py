@@ -20,9 +20,11 @@ from ism_dask.estimators.preparation import Prepared, prepare_rows
 from ism_dask.estimators.row_order import row_order
 from ism_dask.gamma.base import Dependence, avoiding
 from ism_dask.gamma.row_values import (
+    CONTAINERS,
     check_complete,
     check_weights,
     distinct_labels,
+    kinds_of,
     target_as_array,
     weighted_by_class,
 )
@@ -249,6 +251,7 @@ def column_target(y: Any) -> Array:
             "`y` must have a label or a number for each row, of shape (n,), or (n, t) numbers; got "
             f"a {type(y).__name__}"
         )
+    _check_labels(labels)
     if not (labels.ndim == 2 and labels.shape[1] > 1):
         labels = column_or_1d(labels, warn=True)
     if labels.dtype.kind in "fOmM":
@@ -257,3 +260,20 @@ def column_target(y: Any) -> Array:
             if column.dtype.kind != "f":  # numbers of float64 can be compared
                 distinct_labels(column)
     return labels
+
+
+def _check_labels(labels: Array) -> None:
+    """Raise a ValueError unless y has an entry for each row that can be a label or a number."""
+    if labels.size == 0:
+        raise ValueError(f"`y` is empty, of shape {labels.shape}; expected a label for each row")
+    if labels.dtype.kind == "c":
+        raise ValueError(
+            f"Complex data not supported: `y` must be labels or real numbers; got dtype "
+            f"{labels.dtype}. Give the real and the imaginary part as two columns"
+        )
+    bad = labels.dtype.kind == "O" and any(isinstance(each, CONTAINERS) for each in labels.flat)
+    if bad or any(isinstance(each, bytes) for each in labels.flat[:1]):
+        raise ValueError(
+            f"`y` has {kinds_of(labels)}; expected a string or a number in each place. Labels of "
+            "bytes become strings by `y.astype(str)`"
+        )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from datetime import date, time, timedelta
 from numbers import Integral, Real
 from typing import Any
 
@@ -14,16 +15,30 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask._validation import check_choice
+from ism_dask.rows.raw import is_sparse
 
 # Beyond this size, not all whole numbers are numbers in float64.
 _EXACT = 2**53
 # Weights whose largest is within this power of two of 1 stay as they are.
 _USUAL_EXPONENT = 100
+# All rows together must count by this share of the one that counts most.
+_LEAST_OTHERS = 1e-6
 # Rows of whole weights are repeated in a sample, up to this sum of the weights.
 _MOST_REPEATED = 10**6
+# What is no number, nor a label. What NumPy would turn into a number without a word.
+CONTAINERS = (dict, list, set, tuple)
+_NO_REAL_NUMBERS = (
+    date,
+    time,
+    timedelta,
+    np.datetime64,
+    np.timedelta64,
+    complex,
+    np.complexfloating,
+)
 
 
-def target_as_array(y: Any) -> Array:
+def target_as_array(y: Any, name: str = "`y`") -> Array:
     """Return y as an array; NaN among strings stays NaN, which NumPy would make "nan".
 
     Masked values become None, which stands for a missing one.
@@ -32,7 +47,15 @@ def target_as_array(y: Any) -> Array:
     if isinstance(y, np.ma.MaskedArray) and np.ma.is_masked(y):
         mask, y = np.ma.getmaskarray(y), np.asarray(y.data, dtype=object)
         y[mask] = None
-    given = np.asarray(y)
+    given = array_of(name, y)
+    if given.dtype.kind == "V":
+        raise ValueError(
+            f"{name} has records, of dtype {given.dtype}; give one of its fields, or several as "
+            "the columns of an array"
+        )
+    if given.dtype.kind == "f" and given.dtype.itemsize > np.dtype(np.float64).itemsize:
+        with np.errstate(over="ignore"):  # infinity is refused later
+            return given.astype(np.float64)
     if given.dtype.kind not in "SUT":
         return given
     objects = np.asarray(y, dtype=object)
@@ -126,12 +149,14 @@ def check_weights(weights: Any, n_rows: int, name: str = "`sample_weight`") -> A
     Weights of an extreme unit are returned in another one, so that their products and sums are
     numbers: W does not depend on the unit.
     """
-    given = np.asarray(weights)
+    given = array_of(name, weights)
     if np.ma.is_masked(weights):
         raise ValueError(f"{name} has masked numbers; give these rows the weight 0")
     try:
-        numbers = given.astype(np.float64, casting="safe" if given.dtype.kind == "c" else "unsafe")
-    except (TypeError, ValueError) as error:
+        with np.errstate(over="ignore"):  # infinity is refused below
+            casting: Any = "safe" if given.dtype.kind in "cmM" else "unsafe"
+            numbers = given.astype(np.float64, casting=casting)
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(
             f"{name} must be real numbers, one for each row; got dtype {given.dtype}"
         ) from error
@@ -146,6 +171,15 @@ def check_weights(weights: Any, n_rows: int, name: str = "`sample_weight`") -> A
         raise ValueError(f"{name} is {numbers[row]:g} in row {row}; expected numbers from 0 up")
     if not numbers.any():
         raise ValueError(f"every {name} is zero; expected some above 0")
+    top = int(numbers.argmax())
+    others = np.delete(numbers, top)
+    if others.any() and float((others / numbers[top]).sum()) < _LEAST_OTHERS:
+        raise ValueError(
+            f"{name} is {numbers[top]:g} in row {top}, so much that all other rows together count "
+            "nothing beside it; expected weights by which several rows count"
+        )
+    # All of these together would be lost in the sum of the weights.
+    numbers[numbers < np.finfo(np.float64).eps / n_rows * numbers[top]] = 0.0
     exponent = int(np.frexp(numbers.max())[1])
     return numbers if abs(exponent) <= _USUAL_EXPONENT else np.ldexp(numbers, -exponent)
 
@@ -207,21 +241,50 @@ def readable(X: Any) -> Any:
     that float64 cannot hold: texts, dates, and whole numbers too large to differ.
     """
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
-        return np.ma.filled(X.astype(np.float64), np.nan)
+        X = np.ma.filled(X.astype(np.float64), np.nan)
+    if isinstance(X, list | tuple):
+        X = array_of("X", X)
     if hasattr(X, "dtypes"):
         _check_frame(X)
-    elif isinstance(X, np.ndarray):
-        if X.dtype.kind in "mM":
-            raise ValueError(
-                f"X must be of real numbers; got dtype {X.dtype}. Turn dates and durations into "
-                "numbers, such as the days since the first"
-            )
-        if X.ndim == 2 and exceeds_float64(X):
-            _check_distinct([(f"number {j}", column) for j, column in enumerate(X.T)])
-        if X.dtype.kind == "f" and X.dtype.itemsize > np.dtype(np.float64).itemsize:
-            with np.errstate(over="ignore"):  # infinity is refused later
-                return X.astype(np.float64)
-    return X
+        return X
+    values = X.data if is_sparse(X) else X
+    return X if not isinstance(values, np.ndarray) else _readable_array(X, values)
+
+
+def _readable_array(X: Any, values: Array) -> Any:
+    """Return an array or a sparse array X (n, d) with these values as real numbers of float64."""
+    kind, extended = values.dtype.kind, values.dtype.itemsize > np.dtype(np.float64).itemsize
+    advice = {
+        "m": "Turn dates and durations into numbers, such as the days since the first",
+        "c": "Give the real and the imaginary parts as columns of their own",
+    }.get(kind.lower())
+    if advice is not None:
+        start = "Complex data not supported: " if kind == "c" else ""
+        raise ValueError(f"{start}X must be of real numbers; got dtype {values.dtype}. {advice}")
+    if kind == "O" and any(isinstance(each, CONTAINERS) for each in values.flat):
+        raise TypeError(
+            "X must have a number in each place: an argument must be a string or a real number, "
+            f"but some are {kinds_of(values)}"
+        )
+    if X.ndim == 2 and (kind == "O" or exceeds_float64(values)):
+        columns = X.tocsc() if is_sparse(X) else X
+        named = ((f"number {j}", columns[:, [j]]) for j in range(X.shape[1]))
+        _check_numeric([(name, each.data if is_sparse(X) else each[:, 0]) for name, each in named])
+    with np.errstate(over="ignore"):  # infinity is refused later
+        if kind == "O":
+            return np.where(is_missing(X), np.nan, X).astype(np.float64)
+        return X.astype(np.float64) if kind == "f" and extended else X
+
+
+def array_of(name: str, values: Any) -> Array:
+    """Return nested lists as an array, or raise a ValueError if rows have different lengths."""
+    try:
+        return np.asarray(values)
+    except ValueError as error:
+        raise ValueError(
+            f"{name} has rows of different lengths, or entries that are sequences; expected as "
+            "many numbers in each row"
+        ) from error
 
 
 def _check_frame(X: Any) -> None:
@@ -234,6 +297,11 @@ def _check_frame(X: Any) -> None:
             f"X has several columns of the name {twice[0]}; expected a name of its own for each. "
             "Rename them, or give `X.to_numpy()`"
         )
+    _check_numeric(columns)
+
+
+def _check_numeric(columns: list[tuple[str, Array]]) -> None:
+    """Raise an error for columns with a name that hold no numbers, or too large ones."""
     bad = [name for name, column in columns if not _is_numeric(column)]
     if bad:
         more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
@@ -242,14 +310,16 @@ def _check_frame(X: Any) -> None:
             "scikit-learn's OneHotEncoder or TargetEncoder, turn dates into numbers, or leave "
             "these columns out"
         )
-    _check_distinct(columns)
-
-
-def _check_distinct(columns: list[tuple[str, Array]]) -> None:
-    """Raise a ValueError if whole numbers of a column with a name become equal in float64."""
     for name, column in columns:
-        large = exceeds_float64(column)
-        if large and len(np.unique(column.astype(np.float64))) < len(np.unique(column)):
+        try:
+            with np.errstate(over="ignore"):  # infinity is refused later
+                rounded = column[~is_missing(column)].astype(np.float64)
+        except OverflowError as error:
+            raise ValueError(
+                f"X has numbers beyond 1.8e308 in column {name}; expected those of float64. Take "
+                "another unit, or leave the column out"
+            ) from error
+        if exceeds_float64(column) and len(np.unique(rounded)) < len(np.unique(column)):
             raise ValueError(
                 f"X has whole numbers up to {column.max()} in column {name}, of which some become "
                 "equal in float64; expected at most 2^53. Subtract the least of them, or leave the "
@@ -258,11 +328,17 @@ def _check_distinct(columns: list[tuple[str, Array]]) -> None:
 
 
 def _is_numeric(column: Array) -> bool:
-    """Return whether the values (n,) that are not missing can be read as numbers."""
+    """Return whether the values (n,) that are not missing can be read as real numbers."""
     if column.dtype.kind != "O":
-        return column.dtype.kind in "biufc"
+        return column.dtype.kind in "biuf"
+    values = column[~is_missing(column)]
+    if any(isinstance(each, _NO_REAL_NUMBERS) for each in values):
+        return False
     try:
-        column[~is_missing(column)].astype(np.float64)
+        with np.errstate(over="ignore"):
+            values.astype(np.float64)
+    except OverflowError:  # a number, but too large
+        return True
     except (TypeError, ValueError):
         return False
     return True

@@ -15,7 +15,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.gamma.base import Dependence, Gamma, centred_by, frobenius_norm, weighted_sum
-from ism_dask.gamma.row_values import check_complete, kinds_of, target_as_array
+from ism_dask.gamma.row_values import check_complete, kinds_of, near_zero, target_as_array
 from ism_dask.gamma.targets import (
     MAX_WHOLE_CLASSES,
     check_few,
@@ -196,7 +196,7 @@ def conditional(dependence: Dependence, regression: SideRegression) -> Dependenc
 
 def _columns(name: str, s: Any, n_rows: int) -> Iterator[Array]:
     """Yield the columns (n,) of s as numbers or strings; raise a ValueError for bad ones."""
-    array = target_as_array(s)
+    array = target_as_array(s, f"`{name}`")
     if array.ndim not in {1, 2}:
         raise ValueError(
             f"`{name}` has shape {array.shape}; expected ({n_rows},) or ({n_rows}, t), dense"
@@ -210,11 +210,9 @@ def _columns(name: str, s: Any, n_rows: int) -> Iterator[Array]:
     named = table.shape[1] > 1 or hasattr(s, "columns")
     keys = getattr(s, "columns", range(table.shape[1]))
     for key, column in zip(keys, table.T, strict=True):
-        title, values = f"`{name}`" + (f" has column {key!r}, which" if named else ""), column
+        title = f"`{name}`" + (f" has column {key!r}, which" if named else "")
         check_complete(title, column)
-        for kind, dtype in ((Real, np.float64), (str, str)):
-            if column.dtype.kind == "O" and all(isinstance(value, kind) for value in column):
-                values = column.astype(dtype)
+        values = _of_one_type(title, column)
         if values.dtype.kind not in "biufUS":
             raise ValueError(
                 f"{title} has {kinds_of(column)}; expected numbers, or labels that are all strings"
@@ -222,3 +220,16 @@ def _columns(name: str, s: Any, n_rows: int) -> Iterator[Array]:
         if values.dtype.kind == "f" and not np.isfinite(values).all():
             raise ValueError(f"{title} has infinite values; expected finite numbers")
         yield values
+
+
+def _of_one_type(title: str, column: Array) -> Array:
+    """Return objects (n,) as numbers or strings, if all are; whole numbers stay different."""
+    values = near_zero(column[:, None])[:, 0]
+    for kind, dtype in ((Real, np.float64), (str, str)):
+        if values.dtype.kind == "O" and all(isinstance(value, kind) for value in values):
+            try:
+                return values.astype(dtype)
+            except OverflowError as error:
+                expected = "numbers below 1.8e308; take another unit"
+                raise ValueError(f"{title} has a larger number than float64; {expected}") from error
+    return values

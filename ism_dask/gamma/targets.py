@@ -7,6 +7,7 @@ low-rank factor, so that every engine can use it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -232,7 +233,11 @@ def _automatic_target(y: Array) -> str:
     values = np.asarray(y)
     # The dtype of most labels rules numbers out; `type_of_target` looks at each label, which takes
     # time.
-    kind = "" if values.dtype.kind in "biuU" else type_of_target(y)
+    kind = ""
+    if values.dtype.kind not in "biuU":
+        # scikit-learn casts to int64, which holds no 1e200, and sorts columns of different types.
+        with np.errstate(invalid="ignore", over="ignore"), suppress(TypeError):
+            kind = type_of_target(y)
     classes = "labels" if values.ndim > 1 else "classes"
     if kind.startswith("continuous"):
         return "gaussian" if kind.endswith("multioutput") else "multiscale"
@@ -261,7 +266,7 @@ def standardise_target(y: Array, weights: Array | None = None) -> Array:
     given = np.asarray(y).reshape(len(y), -1)
     columns = finite_numbers(near_zero(given))
     counted = np.flatnonzero(np.ones(len(columns)) if weights is None else weights)
-    constant = np.flatnonzero(np.ptp(columns[counted], axis=0) == 0)
+    constant = np.flatnonzero((columns[counted] == columns[counted[:1]]).all(axis=0))
     if constant.size:
         which = f"column {constant[0]} of `y`" if columns.shape[1] > 1 else "`y`"
         value = float(given[counted[0], constant[0]])

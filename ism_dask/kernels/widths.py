@@ -47,7 +47,7 @@ def median_distance(rows: Array, what: str = 'sigma="median"') -> float:
     # More than half of the pairs are copies: the median of the others still is a scale.
     positive = squared[squared > 0]
     if positive.size == 0:
-        raise ValueError(f"{what} is 0: all rows are equal; give `sigma` a number")
+        raise ValueError(f"{what} is 0: all rows that count are equal; give `sigma` a number")
     return _median_root(positive)
 
 

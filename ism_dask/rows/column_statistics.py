@@ -23,6 +23,8 @@ _DEPENDENT = 1e-10
 ROW_WEIGHTS = RowFact("weights")
 # Numbers above this, or below its inverse, are scaled before their squares are summed.
 _LARGE = 1e120
+# The largest size of a column, whose inverse is the smallest one.
+_LARGEST = 1e300
 
 
 def standardisation_of(raw: Shards) -> Standardisation:
@@ -39,6 +41,13 @@ def standardisation_of(raw: Shards) -> Standardisation:
             "fill them, as scikit-learn's SimpleImputer does, or drop these rows"
         )
     size = np.maximum(np.abs(columns.low), np.abs(columns.high))
+    extreme = np.flatnonzero((size > _LARGEST) | ((size < 1 / _LARGEST) & (size > 0)))
+    if extreme.size:
+        j = extreme[0]
+        raise ValueError(
+            f"X has numbers up to {size[j]:.2g} in column number {j}; expected a largest one from "
+            f"{1 / _LARGEST:g} to {_LARGEST:g}. Take another unit"
+        )
     if ((size > _LARGE) | ((size < 1 / _LARGE) & (size > 0))).any():
         return _scaled_statistics(raw, size)
     return _standardisation(columns)

@@ -88,7 +88,7 @@ def test_median_width_is_the_median_distance_past_copies_and_their_rounding():
     assert Gaussian().resolve(rows).sigma == pytest.approx(5.0)
     sparse = (np.random.default_rng(0).random((400, 100)) < 0.002) * 1.0
     assert Gaussian().resolve(sparse).sigma >= 1.0
-    with pytest.raises(ValueError, match="all rows are equal"):
+    with pytest.raises(ValueError, match="all rows that count are equal"):
         Gaussian().resolve(np.ones((5, 2)))
 
 

@@ -48,7 +48,7 @@ def _but_one(value):
 
 
 ROWS = [
-    (DEFAULT, {"X": da.from_array(GAP)}, "NaN or infinity, in 1 columns, .* 12"),
+    (DEFAULT, {"X": da.from_array(GAP)}, "1 of 178 rows .*, the first number 12"),
     (DEFAULT, {"X": np.ones((N, 4))}, "nothing to reduce"),
     (DEFAULT, {"X": da.from_array(X[0]), "y": Y[:13]}, "rows and columns; got shape"),
     (CLASSES, {"X": da.from_array(X.astype(complex))}, "real numbers; got dtype complex128"),
@@ -231,3 +231,140 @@ def test_numbers_of_extended_precision_are_those_of_float64(make):
     fitted = make(1).fit(X.astype(np.longdouble), X[:, 0].astype(np.longdouble))
     assert_array_equal(fitted.components_, expected.components_)
     assert_array_equal(fitted.transform(X.astype(np.longdouble)), expected.transform(X))
+
+
+# Arrays and lists of objects, which NumPy turns into numbers without a word, or not at all.
+
+LONG = np.longdouble("1e400")
+
+
+def _column(values):
+    """Return the rows as objects, with other values in column 1."""
+    rows = X.astype(object)
+    rows[:, 1] = values
+    return rows
+
+
+TIMES = pd.date_range("2021-03-01", periods=N)
+PARTLY = np.where(np.arange(N) % 2, 1.0, np.nan).astype(object)
+NO_NUMBERS = "columns that are no numbers: number 1. Encode texts .* turn dates into numbers"
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("make", ESTIMATORS)
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (_column(list(TIMES)), NO_NUMBERS),
+        (_column([each.date() for each in TIMES]), NO_NUMBERS),
+        (_column(list(TIMES.to_numpy())), NO_NUMBERS),
+        (_column(list(TIMES - TIMES[0])), NO_NUMBERS),
+        (_column(list((TIMES - TIMES[0]).to_numpy())), NO_NUMBERS),
+        (_column([each if i % 2 else i for i, each in enumerate(TIMES)]), NO_NUMBERS),
+        (_column([2j] * N), NO_NUMBERS),
+        (_column(list(TIMES)).tolist(), NO_NUMBERS),
+        (_column(np.where(pd.isna(PARTLY), pd.NaT, PARTLY)), "NaN: 89 of 178 rows .* number 1"),
+        (_column(np.where(pd.isna(PARTLY), pd.NA, PARTLY)), "NaN: 89 of 178 rows .* number 1"),
+        (_column([np.datetime64("NaT")] * N), "NaN: 178 of 178 rows .* number 1"),
+        (_column([10**400 + k for k in range(N)]), "beyond 1.8e308 in column number 1; expected"),
+        (_column([10**30 + k for k in range(N)]), "in column number 1, of which some become equal"),
+        (_column([LONG] * N), "infinity or a value too large"),
+        (csr_array(NUMBERED), "in column number 1, of which some become equal"),
+        (da.from_array(NUMBERED), "in column number 1, of which some become equal"),
+        (da.from_array(np.where(X.max() == X, np.inf, X)), "infinity or a value too large"),
+        (X.astype(complex), "Complex data not supported: .* dtype complex128. Give the real and"),
+        ([[1.0, 2.0], [3.0]] * (N // 2), "rows of different lengths"),
+        (X / np.abs(X).max() * 1.7e308, r"up to .*e\+306 in column number 0; expected .* 1e\+300"),
+        (X * 5e-324, "expected a largest one from 1e-300 to .* Take another unit"),
+    ],
+)
+def test_rows_that_float64_cannot_hold_are_refused(make, rows, message):
+    with pytest.raises(ValueError, match=message):
+        make(2).fit(rows, Y)
+
+
+def test_rows_of_containers_are_refused():
+    with pytest.raises(TypeError, match=r"X must have a number in each place: .* of type dict"):
+        PredictiveIKDR(2).fit(_column([{}] * N), Y)
+
+
+@pytest.mark.parametrize("make", SUPERVISED)
+def test_sparse_and_lazy_rows_of_extended_precision_are_fitted(make):
+    expected = make(1).fit(X, Y).components_
+    for rows in (csr_array(X.astype(np.longdouble)), da.from_array(X.astype(np.longdouble))):
+        assert_allclose(make(1).fit(rows, Y).components_, expected, atol=1e-6)
+
+
+def _objects(values):
+    objects = np.empty(N, dtype=object)
+    objects[:] = [values[k % len(values)] for k in range(N)]
+    return objects
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("make", SUPERVISED)
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (_objects([[1], [2, 3]]), "`y` has values of type list; expected a string or a number"),
+        (_objects([(1, 2), (3,)]), "`y` has values of type tuple; expected a string or a number"),
+        ([[1], [2, 3]] * (N // 2), "`y` has rows of different lengths"),
+        ([], r"`y` is empty, of shape \(0,\)"),
+        (Y.astype("S"), r"`y` has dtype \|S21; .* strings by `y.astype\(str\)`"),
+        (X[:, 0] * 1j, "Complex data not supported: `y` .* complex128. Give the real and"),
+        (np.zeros(N, dtype=[("a", float)]), "`y` has records, .* give one of its fields"),
+        (X[:, 0] * LONG, "y contains infinity or a value too large"),
+        (pd.DataFrame({"a": X[:, 0], "b": TIMES}), "column 0 of `y` has .* different labels"),
+    ],
+)
+def test_targets_that_are_none_are_refused(make, y, message):
+    with pytest.raises(ValueError, match=message):
+        make(1).fit(X, y)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("make", SUPERVISED)
+def test_targets_of_extreme_numbers_and_of_mixed_columns_are_fitted(make):
+    alcohol = X[:, 0] - X[:, 0].mean()
+    expected = make(1).fit(X, alcohol).components_.T
+    assert subspace_sine(make(1).fit(X, alcohol * 1e300).components_.T, expected) < 1e-6
+    assert make(1).fit(X, np.sign(alcohol) * 1.7e308).components_.shape == (1, 13)
+    mixed = pd.DataFrame({"a": Y, "b": NAMES})
+    both = make(2).fit(X, mixed).components_.T
+    assert subspace_sine(both, make(2).fit(X, np.c_[Y, Y].astype(str)).components_.T) < 1e-6
+
+
+@pytest.mark.parametrize("make", SUPERVISED)
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (_but_one(1e300), "is 1e\\+300 in row 7, so much that all other rows together count noth"),
+        ([10**400] * N, "real numbers, one for each row"),
+        (TIMES.to_numpy(), "real numbers, one for each row; got dtype datetime64"),
+        ([[1.0]] + [[2.0, 3.0]] * (N - 1), "`sample_weight` has rows of different lengths"),
+        (_but_one(1.0) * LONG, "contains NaN or infinity"),
+    ],
+)
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_weights_that_count_no_rows_are_refused(make, weights, message):
+    with pytest.raises(ValueError, match=message):
+        make(1).fit(X, Y, sample_weight=weights)
+
+
+@pytest.mark.parametrize("make", SUPERVISED)
+def test_rows_of_next_to_no_weight_count_nothing(make):
+    counted = np.arange(N) % 3 > 0
+    expected = make(1).fit(X[counted], Y[counted]).components_.T
+    fitted = make(1).fit(X, Y, sample_weight=np.where(counted, 1e150, 1e-150))
+    assert subspace_sine(fitted.components_.T, expected) < 1e-6
+
+
+@pytest.mark.parametrize("make", SUPERVISED)
+def test_whole_numbers_beyond_float64_stay_different_beside_y(make):
+    """What is to be avoided differs, though its numbers are equal in float64."""
+    age = (X[:, 5] * 100).astype(np.int64)
+    expected = make(1).fit(X, Y, avoid=age).components_.T
+    large = make(1).fit(X, Y, avoid=[10**30 + int(each) for each in age]).components_.T
+    assert subspace_sine(large, expected) < 1e-6
+    with pytest.raises(ValueError, match="`avoid` has a larger number than float64; numbers below"):
+        make(1).fit(X, Y, avoid=[10**400 * int(each) for each in age])
