@@ -33,7 +33,6 @@ class Status(Enum):
     OVER_CAP = "over the cap"
     FLAT = "flat"
     APPROXIMATE = "approximate"
-    COLUMN_BY_COLUMN = "column by column"
     UNCERTIFIED = "not certified"
     ROUNDING = "rounding"
     START = "start kept"
@@ -51,7 +50,7 @@ class Status(Enum):
     @property
     def is_requested(self) -> bool:
         """Whether the parameters request this very ending, so that no warning is due."""
-        return self in (Status.CONVERGED, Status.TOLERANCE, Status.COLUMN_BY_COLUMN, Status.START)
+        return self in (Status.CONVERGED, Status.TOLERANCE, Status.START)
 
 
 _ENDINGS = {
@@ -78,10 +77,6 @@ _ENDINGS = {
         "converged as far as the approximate engine tells, but W is not stationary under the true "
         "kernel",
         "take a smaller `tol` of the engine, or engine='exact'",
-    ),
-    Status.COLUMN_BY_COLUMN: (
-        "made each column stationary beside those before it; all together need not be",
-        "take solver='ism'",
     ),
     Status.START: (
         "kept a start, because no W that was fitted predicts unseen rows better",

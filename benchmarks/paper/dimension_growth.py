@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.paper.rival_log import Rival, RivalLog, TimeIsUpError
 from benchmarks.paper.stiefel import cayley_ascent
 from ism_dask._types import Array
-from ism_dask.engines.operator import ProductEvaluation
+from ism_dask.engines.base import ProductEvaluation
 from ism_dask.records.iteration import Solution
 from ism_dask.status import Status
 
@@ -18,13 +18,16 @@ from ism_dask.status import Status
 class DimensionGrowth(Rival):
     """DG; `max_iter` is the largest number of steps of each column, `max_seconds` the limit."""
 
+    ends_stationary = False
+
     max_iter: int = 1000
 
     def search(self, log: RivalLog) -> Solution:
         """Return a W that grows by one column at a time.
 
         It is the W that has grown and not the best one, which may be the start. Each column is
-        optimal beside those before it; all together need not be stationary.
+        optimal beside those before it; all together need not be stationary, and the status is then
+        that of a tolerance that was met.
         """
         status, W = Status.CONVERGED, log.start[:, :0]
         try:
@@ -33,7 +36,7 @@ class DimensionGrowth(Rival):
                 status = status if converged else Status.MAX_ITER
         except TimeIsUpError:
             status = Status.OVER_CAP
-        return log.ended(status, last=True, otherwise=Status.COLUMN_BY_COLUMN)
+        return log.ended(status, last=True, otherwise=Status.TOLERANCE)
 
 
 def _with_new_column(log: RivalLog, fixed: Array) -> tuple[Array, bool]:

@@ -15,7 +15,7 @@ import scipy.linalg
 
 from benchmarks.paper.rival_log import Rival, RivalLog, TimeIsUpError
 from ism_dask._types import Array
-from ism_dask.engines.operator import ProductEvaluation
+from ism_dask.engines.base import ProductEvaluation
 from ism_dask.linalg.subspaces import tangent
 from ism_dask.records.iteration import Solution
 from ism_dask.status import Status

@@ -29,8 +29,11 @@ from ism_dask._types import Array
 from ism_dask.kernels import Gaussian, Kernel
 from ism_dask.kernels.widths import median_distance
 from ism_dask.solvers import Solver
+from ism_dask.status import Status
 
 _CONVERGED = "converged"
+# How a W ends whose columns are each stationary beside those before it, but not all together.
+_BY_COLUMN = "column by column"
 _WARM_UP_SECONDS = 0.5
 # Rows from which the widths of kernel PCA and of graphs of features are computed.
 SAMPLE_ROWS = 5000
@@ -69,7 +72,10 @@ class Fitted:
         """Seconds, status and, where there is a J, objective and residual as plain JSON."""
         last = self.model[-1] if isinstance(self.model, Pipeline) else self.model
         status = getattr(last, "status_", _CONVERGED)
-        facts = {"seconds": self.seconds, "status": getattr(status, "value", status)}
+        ended = getattr(status, "value", status)
+        if status is Status.TOLERANCE and isinstance(last.solver, DimensionGrowth):
+            ended = _BY_COLUMN
+        facts = {"seconds": self.seconds, "status": ended}
         if hasattr(last, "objective_"):
             facts |= {
                 "objective": float(last.objective_),

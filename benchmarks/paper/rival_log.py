@@ -12,7 +12,7 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.engines.operator import Operator, ProductEvaluation
+from ism_dask.engines.base import Operator, ProductEvaluation
 from ism_dask.kernels.base import check_finite
 from ism_dask.linalg.subspaces import relative_residual, subspace_sine
 from ism_dask.records.iteration import Record, Solution, State, relative_change

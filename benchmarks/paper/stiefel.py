@@ -12,7 +12,7 @@ import numpy as np
 
 from benchmarks.paper.rival_log import Rival, RivalLog
 from ism_dask._types import Array
-from ism_dask.engines.operator import ProductEvaluation
+from ism_dask.engines.base import ProductEvaluation
 from ism_dask.linalg.subspaces import nearest_orthonormal
 from ism_dask.records.iteration import Solution
 

@@ -29,7 +29,7 @@ ROUND_TOL = 0.01
 _ROUNDING_SHARE = 1e-6
 # Two W between which the sine of the largest angle is below this are the same, up to rounding.
 _SAME = 1e-12
-# With a rough embedding, or a W that grows anew in each round, the rounds end if the movement
+# With a rough embedding, or a W that need not be stationary, the rounds end if the movement
 # has not halved within this number of rounds: on 60,000 images W turned by 0.05 to 0.06 from round
 # 7 to 15.
 _PATIENCE = 5
@@ -75,7 +75,7 @@ class Alternation:
 
         From then on each W is solved until it is stationary, and the alternation has converged when
         both move by less than `tol` even so, and the residual of W under Gamma of its own embedding
-        is at most `tol`, unless W grew column by column. The answer is the last W, after
+        is at most `tol`, if the solver ends at such a W. The answer is the last W, after
         `max_outer` rounds at most: J of different rounds cannot be compared, since each has
         another Gamma.
         """
@@ -106,11 +106,11 @@ class Alternation:
             settled = fully and record.movement < limit and not stalled
             pair = self._pair(solution, embedding) if settled else None
             time_is_up = solution.status is Status.OVER_CAP
-            # A W that grew column by column need not be stationary, however long this goes on.
-            by_column = solution.status is Status.COLUMN_BY_COLUMN
-            stationary = pair is not None and (by_column or pair.residual <= limit)
+            # The W of some solvers need not be stationary, however long this goes on.
+            is_free = not self.search.solver.ends_stationary
+            stationary = pair is not None and (is_free or pair.residual <= limit)
             converged = stationary and not time_is_up
-            may_stick = embedding.movement > 0 or by_column
+            may_stick = embedding.movement > 0 or is_free
             stuck = may_stick and _has_not_halved((*rounds, record))
             is_last = converged or stalled or stuck or time_is_up or record.number >= max_outer
             record = replace(record, last=is_last)

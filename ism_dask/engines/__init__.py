@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ism_dask.engines.base import DeclinedError, Engine, PaddedOperator, Problem
+from ism_dask.engines.base import DeclinedError, Engine, Problem
 from ism_dask.engines.closed_form import ClosedFormEngine
 from ism_dask.engines.exact import ExactEngine
 from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine
@@ -29,7 +29,6 @@ __all__ = [
     "ExactEngine",
     "LandmarkEngine",
     "Landmarks",
-    "PaddedOperator",
     "Problem",
     "as_engine",
     "first_that_serves",

@@ -1,16 +1,16 @@
-"""The base class of engines, which compute J, Phi and the gradient, and the problem they solve."""
+"""The base class of engines, the problem they solve, and the J, Phi and gradient they return."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.operator import DOUBLE_NOISE, Evaluation, PhiEvaluation, ProductEvaluation
 from ism_dask.engines.precision import largest_summand
 from ism_dask.engines.tiles import INVERSE_WIDTHS, with_inverse_widths
 from ism_dask.gamma.base import GAMMA_FACTS, Dependence, Gamma
@@ -27,6 +27,62 @@ _STEP = 1e-5
 _ROUNDINGS = 128
 # The number of rows of the sample if the problem has none.
 SAMPLE_ROWS = 5000
+# The relative rounding error of J and Phi that double precision is assumed to have.
+DOUBLE_NOISE = 1e-12
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """J at some W, and how accurate it is.
+
+    `noise` is the relative rounding noise of J and the matrix. `bound` computes `error` on
+    demand: most evaluations are steps of an iteration that does not need it.
+    """
+
+    objective: float
+    bound: Callable[[], float] = field(default=float, kw_only=True)
+    noise: float = field(default=DOUBLE_NOISE, kw_only=True)
+    approximate: bool = field(default=False, kw_only=True)
+
+    @property
+    def error(self) -> float:
+        """A bound on the relative error of J from approximation and rounding."""
+        return self.bound()
+
+
+@dataclass(frozen=True)
+class PhiEvaluation(Evaluation):
+    """J at some W, with the matrix Phi(W) (d, d)."""
+
+    phi: Array
+
+
+@dataclass(frozen=True)
+class ProductEvaluation(Evaluation):
+    """J at some W (d, k), with the product Phi(W) W (d, k), half the gradient of J."""
+
+    product: Array
+
+
+class Operator(Protocol):
+    """The methods of an engine that solvers call."""
+
+    def phi0(self) -> Array:
+        """Return Phi0, the (d, d) matrix of the start, which does not depend on W."""
+
+    def phi(self, W: Array) -> PhiEvaluation:
+        """Return J and the (d, d) matrix Phi at W (d, k)."""
+
+    def gradient(self, W: Array) -> ProductEvaluation:
+        """Return J and the (d, k) product Phi(W) W, half the gradient of J."""
+
+    def curvature(self, W: Array, Z: Array) -> Array:
+        """Return the (d, k) derivative of Phi(W) W along Z (d, k)."""
+
+
+def space_of(operator: Operator) -> RowSpace | None:
+    """Return the space of W that an operator declares, or None if it declares none."""
+    return getattr(operator, "space", None)
 
 
 @dataclass(frozen=True)
@@ -268,52 +324,3 @@ class Engine(ABC):
 
 def _drop_rows(rows: Array) -> Array:
     return rows[:0]
-
-
-class PaddedOperator:
-    """Evaluates an engine for a W that may use directions in which the rows are constant.
-
-    In these directions Phi is 0 and X W does not change. By the definition W uses them if every
-    other direction would lower J.
-
-    Parameters
-    ----------
-    engine : Engine
-    constant : int
-        The largest number of these directions that W may use.
-    rough : bool
-        Whether `gradient` is computed in the precision of the rows, at half the cost.
-    """
-
-    def __init__(self, engine: Engine, constant: int, *, rough: bool = False) -> None:
-        self.engine = engine
-        self._gradient = engine.product if rough else engine.gradient
-        space = engine.problem.space or RowSpace(engine.problem.d)
-        self.space = space.limited(constant)
-
-    def phi0(self) -> Array:
-        """Return Phi0, the (r + s, r + s) matrix of the start."""
-        return self._padded(self.engine.phi0(), self.space.size)
-
-    def phi(self, W: Array) -> PhiEvaluation:
-        """Return J and Phi (r + s, r + s) at W (r + s, k)."""
-        evaluation = self.engine.phi(self._varying(W))
-        return replace(evaluation, phi=self._padded(evaluation.phi, self.space.size))
-
-    def gradient(self, W: Array) -> ProductEvaluation:
-        """Return J and Phi W (r + s, k) at W (r + s, k)."""
-        evaluation = self._gradient(self._varying(W))
-        return replace(evaluation, product=self._padded(evaluation.product, W.shape[1]))
-
-    def curvature(self, W: Array, Z: Array) -> Array:
-        """Return the derivative of Phi(W) W (r + s, k) at W (r + s, k) along Z (r + s, k)."""
-        curvature = self.engine.curvature(self._varying(W), self._varying(Z))
-        return self._padded(curvature, Z.shape[1])
-
-    def _varying(self, W: Array) -> Array:
-        return W[: self.space.n_varying]
-
-    def _padded(self, matrix: Array, columns: int) -> Array:
-        """Return a matrix with zeros below and beside it: (r + s, columns)."""
-        missing = self.space.size - len(matrix), columns - matrix.shape[1]
-        return np.pad(matrix, [(0, missing[0]), (0, missing[1])]) if any(missing) else matrix

@@ -7,8 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.base import Engine, Problem
-from ism_dask.engines.operator import Evaluation, PhiEvaluation, ProductEvaluation
+from ism_dask.engines.base import Engine, Evaluation, PhiEvaluation, Problem, ProductEvaluation
 from ism_dask.engines.tiles import ignore_overflow
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.rows.tasks import LoadedShard

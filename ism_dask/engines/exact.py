@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.base import Engine, Problem
+from ism_dask.engines.base import Engine, Evaluation, PhiEvaluation, Problem, ProductEvaluation
 from ism_dask.engines.closed_form import ClosedFormEngine, weighted_gram
-from ism_dask.engines.operator import Evaluation, PhiEvaluation, ProductEvaluation
 from ism_dask.engines.tile_sums import (
     gradient_of_pairs,
     objective_of_pairs,

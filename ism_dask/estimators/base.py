@@ -18,7 +18,7 @@ from sklearn.utils.validation import assert_all_finite, check_array, check_is_fi
 
 from ism_dask._types import Array
 from ism_dask._validation import check_bool, check_choice, check_seed
-from ism_dask.engines import EngineOptions, as_engine
+from ism_dask.engines import EngineOptions
 from ism_dask.estimators.checks import (
     array_checks,
     check_lazy,
@@ -338,7 +338,6 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
 
     def check_parameters(self) -> None:
         """Raise a ValueError if a parameter is out of range."""
-        as_engine(self.engine)
         check_serves(self._solver, type(self))
         check_bool("`standardize`", self.standardize)
         check_seed(self.random_state)

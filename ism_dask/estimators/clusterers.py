@@ -167,13 +167,13 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         self, X: Any, guide: EmbeddingGuide, weights: Array | None, report: Report
     ) -> tuple[AlternationResult, dict[str, Any]]:
         """Return the rounds of a fit, and the attributes of their last W."""
-        kernel = as_kernel(self.kernel)
+        kernel, engine = as_kernel(self.kernel), as_engine(self.engine)
         prepared = prepare_rows(X, kernel, standardize=self.standardize, weights=weights)
         q = prepared.n_components(self.n_components, self.n_clusters)
         # The kernel width for all columns, as for the affinity: narrower kernels split clusters.
         rows = DependenceRows.sampled(prepared, kernel, self.random_state, X.shape[1], weights)
         affinity = Affinity.for_kernel(kernel.with_rows_mapped(prepared.lower_rows), rows.sample)
-        engine, (normalisation, _) = as_engine(self.engine), _GRAPHS[self.graph]
+        normalisation, _ = _GRAPHS[self.graph]
         graph = Graph.from_shards(
             rows.shards, affinity, engine, normalisation, weights, **rows.parameters
         )

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 from ism_dask._validation import check_positive_int, positive_float
-from ism_dask.engines.operator import Operator
+from ism_dask.engines.base import Operator
 from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.iteration import Solution, State, Stopping
 from ism_dask.status import Status
@@ -48,6 +48,8 @@ class Solver(Stopping):
     ----------
     estimators : tuple of str
         The names of the estimators that the solver serves, by default of those by dependence.
+    ends_stationary : bool
+        Whether the W at which the solver ends of its own accord is to be stationary.
     """
 
     estimators: ClassVar[tuple[str, ...]] = (
@@ -56,6 +58,7 @@ class Solver(Stopping):
         "SemiSupervisedIKDR",
         "AlternativeIKDR",
     )
+    ends_stationary: ClassVar[bool] = True
 
     max_iter: int
     max_seconds: float | None = None

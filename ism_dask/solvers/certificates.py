@@ -11,11 +11,12 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 
 from ism_dask._types import Array
 from ism_dask.criteria.curvature import Tangents
-from ism_dask.engines import ExactEngine, PaddedOperator, Problem
+from ism_dask.engines import ExactEngine, Problem
 from ism_dask.linalg.subspaces import largest_eigenvalue_outside, relative_residual
 from ism_dask.records.fit_report import Certificate
 from ism_dask.records.iteration import RESIDUAL
 from ism_dask.solvers.ascent import Slope
+from ism_dask.solvers.search import PaddedOperator
 
 # Up to this many free weights of W the second derivative is computed as a matrix.
 MOST_DENSE = 200

@@ -14,7 +14,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask._validation import check_open_interval
-from ism_dask.engines.operator import (
+from ism_dask.engines.base import (
     DOUBLE_NOISE,
     Operator,
     PhiEvaluation,

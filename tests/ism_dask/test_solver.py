@@ -22,7 +22,7 @@ from sklearn.preprocessing import scale
 
 from ism_dask import PredictiveIKDR, UnsupervisedIKDR
 from ism_dask.criteria.prediction import RidgeRegression
-from ism_dask.engines.operator import PhiEvaluation, ProductEvaluation
+from ism_dask.engines.base import PhiEvaluation, ProductEvaluation
 from ism_dask.kernels import Gaussian, Polynomial
 from ism_dask.linalg.subspaces import relative_residual, subspace_sine
 from ism_dask.records.iteration import Record

@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.base import TOLERANCE, Engine, Problem
+from ism_dask.engines.base import (
+    TOLERANCE,
+    Engine,
+    Evaluation,
+    PhiEvaluation,
+    Problem,
+    ProductEvaluation,
+)
 from ism_dask.engines.closed_form import ClosedFormEngine
 from ism_dask.engines.exact import ExactEngine
 from ism_dask.engines.lowrank.error_bound import RemainderMeasure
@@ -27,7 +34,6 @@ from ism_dask.engines.lowrank.row_sums import (
     phi_from_sums,
     phi_sums,
 )
-from ism_dask.engines.operator import Evaluation, PhiEvaluation, ProductEvaluation
 from ism_dask.engines.tiles import PROJECTED, ignore_overflow, project_rows, with_projection
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.kernels import PointwiseKernel
