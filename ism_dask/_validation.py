@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from numbers import Integral, Real
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import numpy as np
+from sklearn.utils import check_random_state
 
 _LEAST_SQUARABLE = 1e-150
 # The largest seed of NumPy's RandomState.
@@ -78,3 +79,9 @@ def check_seed(random_state: object) -> None:
             f"`random_state` must be None, a RandomState or a whole number from 0 to "
             f"{_LARGEST_SEED:,}; got {random_state!r}"
         )
+
+
+def seed_of(random_state: Any) -> int:
+    """Return the first number that a random state draws."""
+    check_seed(random_state)
+    return int(check_random_state(random_state or 0).randint(2**31))

@@ -15,7 +15,7 @@ from benchmarks.studies.designs import DESIGNS, UNSEEN, Array, Design, Draw, dis
 from benchmarks.studies.methods import DEFAULT, PAPER, projection
 from benchmarks.studies.rivals_by_gradients import is_classes
 from ism_dask import PredictiveIKDR
-from ism_dask.selection.starts import START_NAMES, Starts
+from ism_dask.selection.starts import START_NAMES, starts_by_name
 
 _ALL = (*DESIGNS, *UNSEEN)
 _CORRELATED = ("Li 6.3, AR(.7)", "Li 6.2, AR(.7)", "Poisson, AR(.5)", "additive, AR(.8)")
@@ -174,7 +174,7 @@ def _weak_scores(n: int, d: int, draw: int) -> dict[str, float]:
     train, test = design.draw(n, rng), design.draw(_UNSEEN_ROWS, rng)
     X = (train.X - train.X.mean(axis=0)) / train.X.std(axis=0)
     targets = np.eye(2)[train.y] - np.bincount(train.y) / n
-    starts = Starts(X, targets, train.y.astype(float), 1)
+    starts = starts_by_name(X, targets, train.y.astype(float), 1)
     subspaces = {name: starts[name] / train.X.std(axis=0)[:, None] for name in START_NAMES}
     subspaces[DEFAULT] = projection(DEFAULT, train.X, train.y, 1).in_units_of_rows
     return {name: _score(train, test, W) for name, W in subspaces.items()}

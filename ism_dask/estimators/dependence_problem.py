@@ -36,12 +36,6 @@ from ism_dask.threads import single_threaded_blas
 _SAMPLED_ROWS = 2000
 
 
-def seed_of(random_state: Any) -> int:
-    """Return the first number that a random state draws."""
-    check_seed(random_state)
-    return int(check_random_state(random_state or 0).randint(2**31))
-
-
 @dataclass(frozen=True, eq=False)
 class DependenceRows:
     """The rows of a fit, with the kernel and the sample that belong to them.

@@ -18,6 +18,7 @@ from ism_dask.estimators.checks import check_rows, row_source, rows_in_memory
 from ism_dask.estimators.dependence_problem import DependenceRows
 from ism_dask.estimators.preparation import Prepared, prepare_rows
 from ism_dask.estimators.row_order import row_order
+from ism_dask.estimators.training_rows import Target, prediction_targets
 from ism_dask.gamma.base import Dependence, avoiding
 from ism_dask.gamma.row_values import (
     CONTAINERS,
@@ -34,7 +35,6 @@ from ism_dask.kernels import Kernel
 from ism_dask.rows.blocks import fits_memory
 from ism_dask.rows.foreign_arrays import Device, on_this_host
 from ism_dask.rows.raw import is_sparse
-from ism_dask.selection.target import Target, prediction_targets
 
 # The numbers of X, at most, from which its digest is computed.
 _DIGESTED_NUMBERS = 1_000_000

@@ -10,10 +10,9 @@ import numpy as np
 from sklearn.utils import Tags, check_consistent_length
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ism_dask._validation import check_bool, is_whole, positive_float
+from ism_dask._validation import check_bool, is_whole, positive_float, seed_of
 from ism_dask.estimators.base import SupervisedParameters, reported_fit, with_callbacks
 from ism_dask.estimators.checks import row_source
-from ism_dask.estimators.dependence_problem import seed_of
 from ism_dask.estimators.fitted import Fitted
 from ism_dask.estimators.preparation import Report
 from ism_dask.estimators.problem import SupervisedProblem, column_target, supervised_problem

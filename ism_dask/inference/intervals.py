@@ -212,7 +212,7 @@ def intervals(
         spread, axes = np.linalg.eigh(maximum.turn_covariance())
         normal = np.random.default_rng(0).normal(size=(_DRAWS, len(spread)))
         turns = normal * np.sqrt(np.maximum(spread, 0.0)) @ axes.T
-        prepared = maximum.task.prepared
+        prepared = maximum.rows.prepared
         turned = [prepared.lift(maximum.tangents.turned(each).T) for each in turns]
         replicates = [each / prepared.affine.scale for each in turned]
     return Intervals.from_replicates(fitted.on_host(), replicates)

@@ -9,14 +9,13 @@ has changed is taken if it predicts unseen rows as well as any W.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.criteria.prediction import RowsInMemory
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.fit_report import DimensionTrial
 from ism_dask.rows.blocks import deal
@@ -147,53 +146,28 @@ def _improved(sample: Sample, choice: Choice, steps: int) -> Choice:
 # By unseen rows.
 
 
-@dataclass(frozen=True, eq=False)
-class Fold:
-    """Training rows with the W fitted to them, from some of the starts, and held-out rows."""
-
-    train: Sample
-    test: RowsInMemory
-    start_names: Sequence[str]
-    fitted: list[Array] = field(default_factory=list)
-
-    def fit(self, setting: Setting) -> Array:
-        """Return W (d, q) of the training rows, from the start or the last W of largest J."""
-        objective = partial(self.train.objective, setting=setting)
-        if not self.fitted:
-            starts = [self.train.starts[name] for name in self.start_names]
-            self.fitted.append(max(starts, key=objective))
-        # The first entry is the best start, the last one the W of the setting before.
-        W = max([self.fitted[0], *self.fitted[1:][-1:]], key=objective)
-        W, _ = self.train.climbed(W, self.train.regression(setting), RULES.fold_steps)
-        self.fitted.append(W)
-        return W
-
-    def losses(self, W: Array, settings: Sequence[Setting]) -> Array:
-        """Return the losses (2, k, m) of the held-out rows in k settings.
-
-        The second ones are those of what X W is not to predict.
-        """
-        losses = []
-        for regression in map(self.train.regression, settings):
-            predicted = regression.predicted(self.train.blocks, W, self.test.X)
-            errors = regression.sums((self.test.Y - predicted) ** 2)
-            losses.append(self.test.weighted(errors))
-        return np.stack(losses, axis=1)
-
-
-def folds_of(sample: Sample) -> list[Fold]:
+def folds_of(sample: Sample) -> list[Sample]:
     """Return the folds of a sample: four of few rows, two of many."""
-    n, names = sample.rows.n_rows, list(sample.start_settings)[: RULES.best_starts]
-    names = list(dict.fromkeys([*names, *RULES.cheap_starts]))
-    count = RULES.folds if n <= RULES.many_fold_rows else RULES.halves
-    return [
-        Fold(sample.part(np.setdiff1d(np.arange(n), hand)), sample.rows.part(hand), names)
-        for hand in deal(sample.keys, count, sample.seed + 1)
-    ]
+    names = (*list(sample.start_settings)[: RULES.best_starts], *RULES.cheap_starts)
+    count = RULES.folds if sample.rows.n_rows <= RULES.many_fold_rows else RULES.halves
+    hands = deal(sample.keys, count, sample.seed + 1)
+    return [sample.without(hand, tuple(dict.fromkeys(names))) for hand in hands]
+
+
+def _fitted_to_fold(fold: Sample, setting: Setting) -> Array:
+    """Return W (d, q) of the training rows, from the start or the last W of largest J."""
+    objective = partial(fold.objective, setting=setting)
+    if not fold.fitted:
+        fold.fitted.append(max(fold.starts.values(), key=objective))
+    # The first one is the best start, the last one the W of the setting before.
+    W = max([fold.fitted[0], *fold.fitted[1:][-1:]], key=objective)
+    W, _ = fold.climbed(W, fold.regression(setting), RULES.fold_steps)
+    fold.fitted.append(W)
+    return W
 
 
 def trial_of(
-    sample: Sample, folds: list[Fold], start: str, setting: Setting | None = None
+    sample: Sample, folds: list[Sample], start: str, setting: Setting | None = None
 ) -> Trial:
     """Return a trial of a setting, in which each fold fits W, or of a start by itself."""
     is_start = setting is None
@@ -201,15 +175,19 @@ def trial_of(
     factors = RULES.start_judges if is_start else RULES.judges
     judges = [near.times(*each) for each in factors if sample.width_is_free or each[0] == 1.0]
 
-    def losses_of(fold: Fold) -> Array:
-        return fold.losses(fold.train.starts[start] if is_start else fold.fit(near), judges)
+    def losses_of(fold: Sample) -> Array:
+        """Return the losses (2, k, m) of the held-out rows under each of the k judges."""
+        assert fold.unseen is not None
+        W = fold.starts[start] if is_start else _fitted_to_fold(fold, near)
+        regressions, X = map(fold.regression, judges), fold.unseen.X
+        predicted = (each.predicted(fold.blocks, W, X) for each in regressions)
+        return np.stack([fold.losses(each) for each in predicted], axis=1)
 
     calls = [partial(losses_of, fold) for fold in folds]
     by_judge = np.concatenate(in_threads(calls, sample.rows.n_rows), axis=2)
     losses, avoided = (each[int(np.argmin(each.mean(axis=1)))] for each in by_judge)
     # The losses (2, m) if each held-out row is predicted by the mean.
-    of_mean = [fold.test.weighted(sample.base.sums(fold.test.Y**2)) for fold in folds]
-    squares, most = np.concatenate(of_mean, axis=1)
+    squares, most = np.concatenate([fold.losses(0.0) for fold in folds], axis=1)
     if avoided.mean() < most.mean():  # a prediction that is worse than the mean tells nothing
         losses = losses + most - avoided
     lengths = np.asarray((sample.explained_columns**2).sum(axis=1))
@@ -253,7 +231,7 @@ def _explained(trial: Trial) -> float:
     return trial.explained
 
 
-def _folds_find_as_much(sample: Sample, folds: list[Fold], choice: Choice) -> bool:
+def _folds_find_as_much(sample: Sample, folds: list[Sample], choice: Choice) -> bool:
     """Return whether the steps raise the evidence of training rows as they raise that of all rows.
 
     If they do not, though on many rows they gain more than the weights of W cost, the training rows
@@ -265,9 +243,11 @@ def _folds_find_as_much(sample: Sample, folds: list[Fold], choice: Choice) -> bo
     if gain < d * q * sample.weight_cost or n < RULES.rows_per_weight * d * q:
         return True
     gains = []
-    for train, names, W in ((fold.train, fold.start_names, fold.fitted[-1]) for fold in folds):
-        of_starts = max(train.evidence(train.starts[name], settings[name][0]) for name in names)
-        gains.append((train.evidence(W, choice.setting) - of_starts) / train.rows.n_rows)
+    for fold in folds:
+        starts = fold.starts.items()
+        of_starts = max(fold.evidence(W, settings[name][0]) for name, W in starts)
+        gain_of_fold = fold.evidence(fold.fitted[-1], choice.setting) - of_starts
+        gains.append(gain_of_fold / fold.rows.n_rows)
     return float(np.mean(gains)) >= RULES.least_gain * gain / n
 
 

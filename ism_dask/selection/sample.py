@@ -17,7 +17,7 @@ from ism_dask.kernels import Gaussian
 from ism_dask.linalg.subspaces import inverse_covariance
 from ism_dask.rows.blocks import deal
 from ism_dask.selection.rules import RULES, Factors
-from ism_dask.selection.starts import START_NAMES, Starts
+from ism_dask.selection.starts import START_NAMES, starts_by_name
 from ism_dask.solvers.ascent import Curvature, Precondition, ascend_roughly
 from ism_dask.solvers.base import TimeLimit
 from ism_dask.threads import in_threads
@@ -47,6 +47,9 @@ class Sample:
     The rows are standardised, in double precision, with their target and weights of mean 1; rows of
     similar y have similar keys (m,). The base regression has the kernel's own width, and its ridge
     does not matter. Beyond the time limit of the fit each climb takes one step.
+
+    In a fold, these are training rows: W starts at some of the starts alone, `unseen` are the rows
+    that are held out, and `fitted` has the W (d, q) so far, the best start first.
     """
 
     rows: RowsInMemory
@@ -56,10 +59,26 @@ class Sample:
     q: int
     seed: int
     time_limit: TimeLimit = field(default_factory=TimeLimit)
+    start_names: tuple[str, ...] = START_NAMES
+    unseen: RowsInMemory | None = None
+    fitted: list[Array] = field(default_factory=list)
 
     def part(self, numbers: Array) -> Sample:
         """Return the sample of some of the rows (k,), with starts of its own."""
-        return replace(self, rows=self.rows.part(numbers), keys=self.keys[numbers])
+        return replace(self, rows=self.rows.part(numbers), keys=self.keys[numbers], fitted=[])
+
+    def without(self, held_out: Array, start_names: tuple[str, ...]) -> Sample:
+        """Return the fold of the other rows than some (k,), which are held out."""
+        fold = self.part(np.setdiff1d(np.arange(self.rows.n_rows), held_out))
+        return replace(fold, start_names=start_names, unseen=self.rows.part(held_out))
+
+    def losses(self, predicted: Array | float) -> Array:
+        """Return the losses (2, m) of the held-out rows, of which something is predicted.
+
+        The second ones are those of what X W is not to predict.
+        """
+        assert self.unseen is not None
+        return self.unseen.weighted(self.base.sums((self.unseen.Y - predicted) ** 2))
 
     def regression(self, setting: Setting) -> RidgeRegression:
         """Return the regression with a width and a ridge."""
@@ -90,16 +109,17 @@ class Sample:
         return self.rows.Y if signs is None else self.rows.Y[:, signs > 0]
 
     @cached_property
-    def starts(self) -> Starts:
+    def starts(self) -> dict[str, Array]:
         """The candidate starts (d, q) by name."""
         weights = self.rows.weights
         rows = np.arange(self.rows.n_rows) if weights is None else repeated_rows(weights)
-        return Starts(self.rows.X[rows], self.explained_columns[rows], self.keys[rows], self.q)
+        X, Y, keys = self.rows.X[rows], self.explained_columns[rows], self.keys[rows]
+        return starts_by_name(X, Y, keys, self.q, self.start_names)
 
     @cached_property
     def start_settings(self) -> dict[str, tuple[Setting, float]]:
         """For each start the setting of its largest evidence, and that; the best start first."""
-        settings = {name: self.best_setting(self.starts[name]) for name in START_NAMES}
+        settings = {name: self.best_setting(self.starts[name]) for name in self.start_names}
         return dict(sorted(settings.items(), key=lambda item: item[1][1], reverse=True))
 
     @cached_property

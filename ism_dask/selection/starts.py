@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Sequence
+from functools import cache
 
 import numpy as np
 import scipy.linalg
@@ -20,53 +19,40 @@ LINEAR = "linear"
 _TINY = float(np.finfo(float).tiny)
 
 
-@dataclass(frozen=True, eq=False)
-class Starts:
-    """Starts (d, q) by name, each computed at its first use.
+# The names of all starts.
+START_NAMES = ("gradient", "gradients", LINEAR, "partial least squares", "directional regression")
 
-    Rows X (m, d) are to explain Y (m, r); rows of similar y have similar keys (m,).
+
+def starts_by_name(
+    X: Array, Y: Array, keys: Array, q: int, names: Sequence[str] = START_NAMES
+) -> dict[str, Array]:
+    """Return the starts (d, q) of some names.
+
+    Rows X (m, d) are to explain Y (m, r), by its leading principal columns if it has many; rows of
+    similar y have similar keys (m,).
     """
+    if Y.shape[1] > RULES.gradient_functions:
+        Y = np.asarray(Y @ largest_pairs(Y.T @ Y, RULES.gradient_functions)[1])
 
-    X: Array
-    Y: Array
-    keys: Array
-    q: int
-    _computed: dict[str, Array] = field(default_factory=dict)
+    @cache
+    def moments() -> list[Array]:
+        return gradient_moments(X, Y, (1, 3))
 
-    def __getitem__(self, name: str) -> Array:
-        """Return the start (d, q) of a name in `START_NAMES`."""
-        if name not in self._computed:
-            W = np.linalg.qr(_METHODS[name](self)[:, : self.q])[0]
-            if W.shape[1] < self.q:  # the gradients complete it
-                outside = np.eye(len(W)) - W @ W.T
-                moments = outside @ self.moments[1] @ outside
-                W = np.hstack([W, largest_pairs(moments, self.q - W.shape[1])[1]])
-            self._computed[name] = nearest_orthonormal(W)
-        return self._computed[name]
-
-    @cached_property
-    def functions(self) -> Array:
-        """The leading principal columns (m, k) of Y."""
-        if self.Y.shape[1] <= RULES.gradient_functions:
-            return self.Y
-        return np.asarray(self.Y @ largest_pairs(self.Y.T @ self.Y, RULES.gradient_functions)[1])
-
-    @cached_property
-    def moments(self) -> list[Array]:
-        """The moments (d, d) of gradients after one round and after three."""
-        return gradient_moments(self.X, self.functions, (1, 3))
-
-
-_METHODS: dict[str, Callable[[Starts], Array]] = {
-    "gradient": lambda starts: largest_pairs(starts.moments[0], starts.q)[1],
-    "gradients": lambda starts: largest_pairs(starts.moments[1], starts.q)[1],
-    LINEAR: lambda starts: linear_directions(starts.X, starts.functions),
-    "partial least squares": lambda starts: partial_least_squares(starts.X, starts.functions),
-    "directional regression": lambda starts: directional_regression(
-        starts.X, _slices(starts.keys), starts.q
-    ),
-}
-START_NAMES = tuple(_METHODS)
+    methods: dict[str, Callable[[], Array]] = {
+        "gradient": lambda: largest_pairs(moments()[0], q)[1],
+        "gradients": lambda: largest_pairs(moments()[1], q)[1],
+        LINEAR: lambda: linear_directions(X, Y),
+        "partial least squares": lambda: partial_least_squares(X, Y),
+        "directional regression": lambda: directional_regression(X, _slices(keys), q),
+    }
+    starts = {}
+    for name in names:
+        W = np.linalg.qr(methods[name]()[:, :q])[0]
+        if W.shape[1] < q:  # the gradients complete it
+            outside = np.eye(len(W)) - W @ W.T
+            W = np.hstack([W, largest_pairs(outside @ moments()[1] @ outside, q - W.shape[1])[1]])
+        starts[name] = nearest_orthonormal(W)
+    return starts
 
 
 def gradient_moments(X: Array, Y: Array, rounds: tuple[int, ...]) -> list[Array]:

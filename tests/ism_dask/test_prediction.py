@@ -20,6 +20,7 @@ from ism_dask import ComponentsWarning, PredictiveIKDR, dependence_test
 from ism_dask.criteria.prediction import Explained, RidgeRegression, RowsInMemory
 from ism_dask.engines.blocks import BlocksOfShards, dealt_ranges
 from ism_dask.estimators.problem import supervised_problem
+from ism_dask.estimators.training_rows import TrainingRows
 from ism_dask.kernels import Gaussian, Laplacian, Polynomial
 from ism_dask.linalg import cholesky
 from ism_dask.linalg.subspaces import (
@@ -40,8 +41,7 @@ from ism_dask.selection.choices import (
 )
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample, climbed_grid
-from ism_dask.selection.starts import START_NAMES, Starts
-from ism_dask.selection.training_rows import TrainingRows
+from ism_dask.selection.starts import START_NAMES, starts_by_name
 from ism_dask.solvers.ascent import ascend, residual_limit
 from ism_dask.solvers.base import TimeLimit
 from ism_dask.status import Status
@@ -159,11 +159,11 @@ def test_avoided_columns_are_judged_by_the_setting_that_predicts_them_best(seed)
     for width, ridge in ((1.0, 1.0), (1.0, 10.0), (2.0, 1.0), (2.0, 10.0)):
         at, missed = sample.regression(own.times(width, ridge)), []
         for fold in folds:
-            W = fold.train.starts["linear"]
-            system = at.kernel.matrix(fold.train.rows.X @ W, fold.train.rows.X @ W)
+            W = fold.starts["linear"]
+            system = at.kernel.matrix(fold.rows.X @ W, fold.rows.X @ W)
             system += len(system) * at.ridge * np.eye(len(system))
-            across = at.kernel.matrix(fold.test.X @ W, fold.train.rows.X @ W)
-            missed.append(fold.test.Y - across @ np.linalg.solve(system, fold.train.rows.Y))
+            across = at.kernel.matrix(fold.unseen.X @ W, fold.rows.X @ W)
+            missed.append(fold.unseen.Y - across @ np.linalg.solve(system, fold.rows.Y))
         errors.append((np.concatenate(missed) ** 2).sum(axis=0))
     explained = 1.0 - min(each[:2].sum() for each in errors) / 80
     avoided = max(0.0, 1.0 - min(each[2] for each in errors) / 80)
@@ -329,7 +329,7 @@ def test_each_start_detects_its_kind_of_dependence(kind, name):
 @pytest.mark.parametrize("q", [1, 2, 5])
 def test_starts_are_orthonormal(q):
     Y = np.eye(3)[CULTIVAR]
-    starts = Starts(scale(WINE), Y - Y.mean(axis=0), CULTIVAR.astype(float), q)
+    starts = starts_by_name(scale(WINE), Y - Y.mean(axis=0), CULTIVAR.astype(float), q)
     for name in START_NAMES:
         assert_allclose(starts[name].T @ starts[name], np.eye(q), atol=1e-10, err_msg=name)
 
@@ -354,7 +354,9 @@ def test_rows_that_nothing_has_seen_are_predicted_no_worse_than_by_a_start(kind)
 
 def _stages(keys, columns=1):
     """Return the stages of rows with these keys and as many columns."""
-    return TrainingRows(SimpleNamespace(n_rows=len(keys), n_columns=columns), None, 0).stages(keys)
+    shards = SimpleNamespace(n_rows=len(keys))
+    prepared = SimpleNamespace(shards=shards, n_varying=columns)
+    return TrainingRows(prepared, {}, None, None, 0).stages(keys)
 
 
 def test_stages_hold_the_rows_of_those_before():
@@ -518,7 +520,7 @@ def test_single_precision_is_for_values_up_to_1_and_ridges_above_its_rounding(ke
 def test_steps_in_single_precision_end_in_double(monkeypatch):
     (X, y), options = curved(1300, 4, 4, 2.0), {"kernel": Gaussian(1.0), "target": "linear"}
     double = PredictiveIKDR(2, **options).fit(X, y)
-    monkeypatch.setattr("ism_dask.selection.training_rows.MANY_ROWS", 1200)
+    monkeypatch.setattr("ism_dask.estimators.training_rows.MANY_ROWS", 1200)
     single = PredictiveIKDR(2, **options).fit(X, y)
     assert single.history_[0].objective != double.history_[0].objective
     assert single.status_ is Status.CONVERGED

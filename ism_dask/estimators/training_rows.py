@@ -1,0 +1,301 @@
+"""The rows of a prediction, and what X W is to predict of them: y itself, or its law.
+
+A fit begins on few rows and grows: it continues on more, with a width and ridge chosen anew. The
+rows that join have not been seen by W, so that the errors of their regressions, each row predicted
+by the others, choose the width and the ridge without favour.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from ism_dask._types import Array
+from ism_dask.criteria.prediction import RegressionRows, RidgeRegression, RowsInMemory
+from ism_dask.engines.blocks import BlocksOfShards
+from ism_dask.estimators.preparation import Prepared
+from ism_dask.gamma.base import AvoidingDependence, Dependence, centred_by
+from ism_dask.gamma.row_values import repeated_rows
+from ism_dask.gamma.targets import NUMERIC_KERNELS, target_name
+from ism_dask.kernels import Kernel
+from ism_dask.linalg.subspaces import largest_pairs
+from ism_dask.rows.blocks import (
+    MANY_ROWS,
+    MEMORY_NUMBERS,
+    deal,
+    fits_memory,
+    is_balanced,
+    rows_of_a_block,
+)
+from ism_dask.rows.shards import Shards
+from ism_dask.selection.choices import Choice
+from ism_dask.selection.rules import RULES
+from ism_dask.selection.sample import Sample, Setting
+from ism_dask.solvers.ascent import Curvature
+from ism_dask.solvers.base import TimeLimit
+
+# The names of the two targets of numbers.
+MEAN, LAW = "mean", "law"
+_OF_CLASSES = ("classes", "labels")
+
+
+@dataclass(frozen=True, eq=False)
+class Target:
+    """What a regression on X W is to predict: the "mean" of y or its "law".
+
+    Columns of Y (n, r) have mean 0; the rows of those to predict have a mean square of 1. The signs
+    (r,) are the weights of the columns in J, negative for what X W is not to predict. Rows of
+    similar y have similar keys (n,).
+    """
+
+    name: str
+    Y: Array
+    keys: Array
+    signs: Array | None = None
+
+
+def prediction_targets(
+    y: Array,
+    target: str,
+    weights: Array | None,
+    dependence_on: Callable[[str], Dependence],
+) -> dict[str, Target]:
+    """Return what X W may have to predict, with y read as `target` says.
+
+    It is the "mean" of y, or the "law", its leading functions under a kernel, or one of both.
+    `dependence_on` returns the dependence to explain for a reading of y.
+    """
+    name, counts = target_name(y, target), np.ones(len(y)) if weights is None else weights
+    readings = {MEAN: name}
+    if name in NUMERIC_KERNELS:
+        readings = {LAW: name} if target == name else {MEAN: "linear", LAW: name}
+    return {
+        each: _target(each, y, reading, counts, dependence_on(reading))
+        for each, reading in readings.items()
+    }
+
+
+def _target(name: str, y: Array, reading: str, counts: Array, dependence: Dependence) -> Target:
+    """Return the target of y as `reading` says, and of what X W is not to predict."""
+    explained = dependence.explained if isinstance(dependence, AvoidingDependence) else dependence
+    U = _columns(explained)
+    if reading in NUMERIC_KERNELS:
+        U = _leading(U, counts, min(RULES.law_functions, U.shape[1]))
+    U = _oriented(U) if reading == "linear" else U
+    Y, keys = _unit(U, counts), _keys(y, reading, _leading(U, counts, 1))
+    if not isinstance(dependence, AvoidingDependence):
+        return Target(name, Y, keys)
+    S = _unit(_columns(dependence.avoided), counts)
+    signs = np.repeat([1.0, -dependence.weight], [Y.shape[1], S.shape[1]])
+    return Target(name, np.hstack([Y, S]), keys, signs)
+
+
+def _keys(y: Array, reading: str, leading: Array) -> Array:
+    """Return keys (n,) by which rows of similar y are similar, whatever its sign or class names.
+
+    Several columns of y have their `leading` function (n, 1).
+    """
+    if y.ndim > 1:
+        return leading[:, 0] if reading in _OF_CLASSES else _oriented(leading)[:, 0]
+    if reading not in _OF_CLASSES:
+        return _oriented(y.astype(np.float64)[:, None])[:, 0]
+    _, firsts, codes = np.unique(y, return_index=True, return_inverse=True)
+    return np.argsort(np.argsort(firsts))[codes].astype(np.float64)
+
+
+def _oriented(columns: Array) -> Array:
+    """Return columns (n, r) with signs such that the first number that differs is above the first.
+
+    So rows are dealt in the same way for y and for -y, which could else end in different maxima.
+    """
+    other = (columns != columns[0]).argmax(axis=0)
+    falls = columns[other, np.arange(columns.shape[1])] < columns[0]
+    return np.where(falls, -columns, columns)
+
+
+def _leading(U: Array, counts: Array, number: int) -> Array:
+    """Return the leading functions (n, number) of rows that count by `counts` (n,)."""
+    centred = centred_by(U.astype(np.float64), counts)
+    return np.asarray(centred @ largest_pairs(centred.T @ (counts[:, None] * centred), number)[1])
+
+
+def _columns(dependence: Dependence) -> Array:
+    return dependence.factor * np.sqrt(np.abs(dependence.gamma.signs))
+
+
+def _unit(U: Array, counts: Array) -> Array:
+    """Return U (n, r), centred, with rows of mean square 1, where rows count by `counts` (n,)."""
+    centred = centred_by(U.astype(np.float64), counts)
+    return np.asarray(centred / np.sqrt(counts @ (centred**2).sum(axis=1) / counts.sum()))
+
+
+# The rows.
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingRows:
+    """The prepared rows of a fit with what X W may have to predict: one target by name, or two.
+
+    They are dealt by a seed into samples, stages and blocks. The kernel is the user's.
+    """
+
+    prepared: Prepared
+    targets: dict[str, Target]
+    weights: Array | None
+    kernel: Kernel
+    seed: int
+    time_limit: TimeLimit = field(default_factory=TimeLimit)
+
+    @property
+    def first_target(self) -> Target:
+        """The target whose keys deal the rows of the choices."""
+        return next(iter(self.targets.values()))
+
+    def sample(self, target: Target, q: int) -> Sample:
+        """Return the rows on which a fit of q new features makes its choices, made once."""
+        if (key := (target.name, q)) not in self._samples:
+            first, rows = self._first
+            counted = rows.X
+            if self.weights is not None:
+                counted = counted[repeated_rows(self.weights[first])]
+            kernel = self.kernel.resolve(counted, self.prepared.column_share(q))
+            self._samples[key] = Sample(
+                replace(rows, Y=target.Y[first]),
+                target.keys[first],
+                RidgeRegression(kernel, 1.0, target.signs),
+                self.kernel.width_is_free,
+                min(q, self.prepared.n_varying),
+                self.seed,
+                self.time_limit,
+            )
+        return self._samples[key]
+
+    @cached_property
+    def _samples(self) -> dict[tuple[str, int], Sample]:
+        return {}
+
+    @cached_property
+    def _first(self) -> tuple[Array, RowsInMemory]:
+        """The numbers (m,) of the rows of the choices, and these in double precision."""
+        keys = self.first_target.keys
+        stages = self.stages(keys)
+        first = stages[0] if stages else self.some(keys, self.counting, 2 * RULES.first_rows)
+        X, weights = self.prepared.shards.in_double().rows(first), self.weights
+        weights = None if weights is None else weights[first] / weights[first].mean()
+        return first, RowsInMemory(X, self.first_target.Y[first], weights)
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows, n."""
+        return self.prepared.shards.n_rows
+
+    @cached_property
+    def counting(self) -> Array:
+        """The numbers (k,) of the rows that count; those in memory all do."""
+        return np.arange(self.n_rows) if self.weights is None else np.flatnonzero(self.weights)
+
+    def for_steps(self, regression: RidgeRegression) -> RidgeRegression:
+        """Return the regression in the precision of the steps: single where rows are many."""
+        many = len(self.counting) >= MANY_ROWS and self.weights is None
+        return regression.in_single if many else regression
+
+    def stages(self, keys: Array) -> list[Array]:
+        """Return the row numbers of the stages of growth; none if all rows fit into the first.
+
+        Each stage has the rows of the one before. `keys` (n,) deal the rows.
+        """
+        counting, keys = self.counting, keys[self.counting]
+        most = max(RULES.first_rows, RULES.stage_numbers // self.prepared.n_varying)
+        sizes = [each for each in sizes_of_stages(RULES.first_rows, len(keys)) if each <= most]
+        if not sizes:
+            return []
+        order = np.concatenate(deal(keys, len(keys) // RULES.hand_rows, self.seed))
+        return [counting[np.sort(order[:size])] for size in sizes]
+
+    def some(self, keys: Array, rows: Array, most: int) -> Array:
+        """Return about `most` of the rows (k,) at most, dealt by the keys (n,) of all rows."""
+        return rows[deal(keys[rows], -(-len(rows) // most), self.seed)[0]]
+
+    def block(self, target: Target, rows: Array) -> RowsInMemory:
+        """Return some of the rows (k,), in ascending order, as one block."""
+        if not self._fit_memory:
+            X = self._precise.rows(rows)
+        else:  # all rows need no copy
+            X = self._in_memory if len(rows) == self.n_rows else self._in_memory[rows]
+        return RowsInMemory(X, target.Y[rows], None if self.weights is None else self.weights[rows])
+
+    def all_blocks(self, target: Target) -> RegressionRows:
+        """Return all rows in blocks."""
+        if self.are_in_ranges(target):
+            return BlocksOfShards.dealt_within(self._precise, target.Y, self.weights, self.seed)
+        # If sorted by y, shards have one class each: a random part of the rows serves better.
+        most = MEMORY_NUMBERS // self.prepared.n_varying
+        rows = self.some(target.keys, self.counting, most)
+        return self.block(target, rows).dealt(target.keys[rows], self.seed)
+
+    def are_in_ranges(self, target: Target) -> bool:
+        """Return whether blocks are dealt within ranges of rows, since these are not in memory."""
+        return not self._fit_memory and is_balanced(target.keys)
+
+    @property
+    def _fit_memory(self) -> bool:
+        return fits_memory((self.n_rows, self.prepared.n_varying))
+
+    @property
+    def _precise(self) -> Shards:
+        """The rows; few of them are in double precision, whatever their type."""
+        shards = self.prepared.shards
+        return shards if self.n_rows >= MANY_ROWS else shards.in_double()
+
+    @cached_property
+    def _in_memory(self) -> Array:
+        return self._precise.rows(np.arange(self.n_rows))
+
+
+def sizes_of_stages(first: int, n_rows: int) -> list[int]:
+    """Return the sizes of the stages before one of all rows: the first, and four times as many."""
+    sizes = []
+    while first * RULES.least_growth <= n_rows:
+        sizes.append(first)
+        first *= RULES.growth
+    return sizes
+
+
+def grown(
+    rows: TrainingRows, target: Target, sample: Sample, choice: Choice, curvature: Curvature
+) -> Choice:
+    """Return the choice with the W and setting for all rows, after stages with fewer of them.
+
+    Each stage begins with the curvature of the one before, and leaves its own.
+    """
+    stages, W, setting = rows.stages(target.keys), choice.W, choice.setting
+    if not stages:
+        return choice
+    seen = stages[0]
+    for stage in [*stages[1:], rows.counting]:
+        joined = rows.some(target.keys, np.setdiff1d(stage, seen), 4 * RULES.first_rows)
+        setting = setting_by_unseen(sample, rows.block(target, joined), W, setting)
+        if len(stage) < len(rows.counting):
+            size = rows_of_a_block(len(rows.counting))
+            blocks = rows.block(target, stage).dealt(target.keys[stage], rows.seed, size)
+            regression = rows.for_steps(sample.regression(setting))
+            W, _ = sample.climbed(W, regression, RULES.stage_steps, blocks, curvature)
+        seen = stage
+    return replace(choice, W=W, setting=setting)
+
+
+def setting_by_unseen(sample: Sample, unseen: RowsInMemory, W: Array, setting: Setting) -> Setting:
+    """Return the width and ridge with which unseen rows predict each other best from X W."""
+    few = min(unseen.n_rows, RULES.joining_rows)
+    rows = unseen.part(deal(unseen.Y[:, 0], max(1, unseen.n_rows // few), sample.seed)[0])
+    judges = rows.dealt(rows.Y[:, 0], 0)
+
+    def values(settings: list[Setting]) -> list[float]:
+        regressions = map(sample.regression, settings)
+        return [-float(each.leave_one_out(judges, W).mean()) for each in regressions]
+
+    widths, ridges = RULES.joining_widths, RULES.joining_ridges
+    return sample.best_of_grid(values, setting, widths, ridges)[0]
