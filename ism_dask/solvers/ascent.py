@@ -121,7 +121,7 @@ def ascend(
     time_limit = TimeLimit() if time_limit is None else time_limit
     memory = no_curvature() if curvature is None else curvature
     begun = 0 if state is None else state.iteration
-    steps = _AscentSteps(evaluate, precondition, memory, limit, begun, still)
+    steps = AscentSteps(evaluate, precondition, memory, limit=limit, still=still, begun=begun)
     state = State.from_weights(W) if state is None else replace(state, W=W)
     if saved_fit is not None:
         saved, on_iteration = saved_fit.next_run(on_iteration)
@@ -140,40 +140,52 @@ def ascend(
     return Solution(state, status, product, residual, steps.limit_here)
 
 
-@dataclass(eq=False)
-class _AscentSteps:
-    """The steps of L-BFGS after `begun` others, for the driver; `value` is J at the current W."""
+class AscentSteps:
+    """The steps of L-BFGS after `begun` others, for `drive`; the parameters are those of `ascend`.
 
-    evaluate: Callable[[Array], Slope]
-    precondition: Precondition | None
-    memory: Curvature
-    limit: float | None
-    begun: int
-    still: float
-    value: Any = None
+    Attributes
+    ----------
+    value : Slope
+        J and Phi W at the current W.
+    """
+
+    value: Any
+
+    def __init__(
+        self,
+        evaluate: Callable[[Array], Slope],
+        precondition: Precondition | None,
+        memory: Curvature,
+        *,
+        limit: float | None,
+        still: float,
+        begun: int,
+    ) -> None:
+        self._evaluate, self._precondition, self._memory = evaluate, precondition, memory
+        self._limit, self._still, self._begun = limit, still, begun
 
     @property
     def limit_here(self) -> float:
         """The residual at which the current W counts as stationary."""
-        return residual_limit(self.value) if self.limit is None else self.limit
+        return residual_limit(self.value) if self._limit is None else self._limit
 
     def init(self, state: State) -> State:
         """Return the state with J at its W, from which J rises in every step."""
         W = state.W
-        self.value = self.evaluate(W)
+        self.value = self._evaluate(W)
         check_finite(self.value.product)
-        self._moves = lbfgs_ascent(self.evaluate, W, self.value, self.precondition, self.memory)
+        self._moves = lbfgs_ascent(self._evaluate, W, self.value, self._precondition, self._memory)
         J = self.value.objective
-        values, curvature = self._eigenvalues(W), tuple(self.memory)
+        values, curvature = self._eigenvalues(W), tuple(self._memory)
         return State(W, values, W, J, history=state.history, peak=J, curvature=curvature)
 
     def terminate(self, state: State) -> Status | None:
         """Return how the ascent ends at a state, or None if it goes on."""
         if relative_residual(state.W, self.value.product) <= self.limit_here:
             return Status.CONVERGED
-        own = state.history[self.begun :][-_PLATEAU_STEPS - 1 :]
+        own = state.history[self._begun :][-_PLATEAU_STEPS - 1 :]
         rise = np.abs(np.diff([record.objective for record in own]))
-        flat = self.still * abs(self.value.objective)
+        flat = self._still * abs(self.value.objective)
         is_still = len(rise) == _PLATEAU_STEPS and rise.mean() <= flat
         return Status.STALLED if is_still else None
 
@@ -195,7 +207,7 @@ class _AscentSteps:
             residual,
             limit=limit,
             settled=residual <= limit,
-            curvature=self.memory,
+            curvature=self._memory,
         )
 
     def _eigenvalues(self, W: Array) -> Array:
