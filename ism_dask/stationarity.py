@@ -15,7 +15,7 @@ from ism_dask.engines.tiles import PROJECTED, TileModel, with_projection
 from ism_dask.gamma.base import GAMMA_FACTS
 from ism_dask.linalg.subspaces import relative_residual
 from ism_dask.records.iteration import Solution
-from ism_dask.rows.tasks import LoadedShard, RowFact
+from ism_dask.rows.raw import LoadedShard, RowFact
 
 # The largest deviation of `W^T W` from the identity that a solution may have.
 _ORTHONORMAL = 1e-10

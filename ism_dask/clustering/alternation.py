@@ -16,8 +16,8 @@ from ism_dask.gamma.embedding_guides import EmbeddingGuide
 from ism_dask.linalg.subspaces import RowSpace, subspace_sine
 from ism_dask.records.checkpoint import OuterState
 from ism_dask.records.iteration import Round, Solution, State
+from ism_dask.rows.raw import LoadedShard
 from ism_dask.rows.shards import Shards
-from ism_dask.rows.tasks import LoadedShard
 from ism_dask.solvers import ISM
 from ism_dask.solvers.search import Search, most_constant
 from ism_dask.status import Status

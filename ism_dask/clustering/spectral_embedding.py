@@ -39,9 +39,8 @@ from ism_dask.gamma.base import Dependence, Gamma
 from ism_dask.gamma.embedding_guides import EMBEDDING
 from ism_dask.kernels import Affinity, Kernel, ValueAsSlope
 from ism_dask.linalg.subspaces import canonical_signs, leading_eigenpairs_by_products
-from ism_dask.rows.column_statistics import ROW_WEIGHTS
+from ism_dask.rows.raw import ROW_WEIGHTS, LoadedShard
 from ism_dask.rows.shards import ROWS_PER_SHARD, Shards
-from ism_dask.rows.tasks import LoadedShard
 
 # Up to this number of rows the whole matrix is one tile.
 _DENSE = ROWS_PER_SHARD

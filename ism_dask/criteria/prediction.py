@@ -23,7 +23,7 @@ from ism_dask.kernels import Kernel
 from ism_dask.kernels.pairing import DISTANCE
 from ism_dask.linalg.cholesky import Cholesky, cholesky, square_matrices
 from ism_dask.linalg.subspaces import tangent
-from ism_dask.rows.blocks import deal, number_of_blocks, rows_of_a_block
+from ism_dask.rows.raw import deal, number_of_blocks, rows_of_a_block
 from ism_dask.threads import in_threads
 
 _Result = TypeVar("_Result")

@@ -8,17 +8,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import Arrays, RegressionRows, RowsInMemory, added
-from ism_dask.rows.blocks import RANGE_ROWS, deal, number_of_blocks, rows_of_a_block
+from ism_dask.rows.raw import (
+    RANGE_ROWS,
+    LoadedShard,
+    RowFact,
+    deal,
+    number_of_blocks,
+    rows_of_a_block,
+)
 from ism_dask.rows.shards import Shards
-from ism_dask.rows.tasks import LoadedShard, RowFact
 
 # The columns of Y (b, r), then the weights (b, 1) if there are some.
 _TARGET = RowFact("prediction target")
+# Standard errors by which the mean key of a range of unsorted rows differs at most.
+_SORTED = 8.0
 
 
 def dealt_ranges(keys: Array, weights: Array | None, seed: int, block_rows: int) -> Iterator[Array]:
@@ -30,6 +39,19 @@ def dealt_ranges(keys: Array, weights: Array | None, seed: int, block_rows: int)
         if len(rows):
             count = number_of_blocks(len(rows), block_rows)
             yield from (rows[part] for part in deal(keys[rows], count, seed + start))
+
+
+def is_balanced(keys: Array) -> bool:
+    """Return whether the mean key of each range of rows is like that of all rows.
+
+    Rows that are sorted by their keys (n,) are not balanced.
+    """
+    mean, spread = keys.mean(), keys.std()
+    bounds = [*range(0, len(keys), RANGE_ROWS), len(keys)]
+    return all(
+        abs(keys[start:stop].mean() - mean) <= _SORTED * spread / np.sqrt(stop - start)
+        for start, stop in pairwise(bounds)
+    )
 
 
 @dataclass(frozen=True)

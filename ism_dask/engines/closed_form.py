@@ -10,7 +10,7 @@ from ism_dask._types import Array
 from ism_dask.engines.base import Engine, Evaluation, PhiEvaluation, Problem, ProductEvaluation
 from ism_dask.engines.tiles import ignore_overflow
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
-from ism_dask.rows.tasks import LoadedShard
+from ism_dask.rows.raw import LoadedShard
 
 # Gamma is centred: column sums of U below this share of the sums of |U| are rounding errors.
 _CENTRED = 1e-6

@@ -17,8 +17,8 @@ from ism_dask.engines.tile_sums import (
     stripe_bytes,
 )
 from ism_dask.engines.tiles import PROJECTED, TileModel, ignore_overflow, with_projection
+from ism_dask.rows.raw import LoadedShard, RowFact
 from ism_dask.rows.shards import Shards
-from ism_dask.rows.tasks import LoadedShard, RowFact
 
 # The degrees (b,), and `(coupling Psi) Z` with the degrees beside it (b, k + 1).
 _DEGREES, _PAIR_SUMS = RowFact("degrees"), RowFact("pair sums")

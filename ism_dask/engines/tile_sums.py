@@ -26,8 +26,8 @@ from ism_dask.engines.tiles import (
     tile_terms,
 )
 from ism_dask.kernels import Kernel, PointwiseKernel
+from ism_dask.rows.raw import LoadedShard, RowFact
 from ism_dask.rows.shards import Shards
-from ism_dask.rows.tasks import LoadedShard, RowFact
 
 # Elementwise operations work on blocks that fit into a core's second-level cache.
 _BLOCK = 512

@@ -11,8 +11,8 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.kernels import Kernel, PointwiseKernel
+from ism_dask.rows.raw import LoadedShard, RowFact
 from ism_dask.rows.shards import Shards
-from ism_dask.rows.tasks import LoadedShard, RowFact
 
 # If a kernel overflows, the solver raises one error; tasks do not warn.
 ignore_overflow = np.errstate(over="ignore", invalid="ignore")

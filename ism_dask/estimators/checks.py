@@ -9,9 +9,8 @@ from sklearn.utils import check_array, check_X_y, get_tags
 from sklearn.utils.validation import assert_all_finite, check_consistent_length
 
 from ism_dask.gamma.row_values import readable
-from ism_dask.rows.blocks import MEMORY_NUMBERS, fits_memory
 from ism_dask.rows.execution import is_dask
-from ism_dask.rows.raw import is_row_source, is_sparse
+from ism_dask.rows.raw import MEMORY_NUMBERS, fits_memory, is_row_source, is_sparse
 
 # Sparse rows with up to this many columns are made dense, a task's rows at a time.
 MOST_SPARSE_COLUMNS = 2000

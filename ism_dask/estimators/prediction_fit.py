@@ -36,8 +36,8 @@ from ism_dask.observe import current_fit, fit_watcher
 from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.fit_report import DimensionTrial, FitReport
 from ism_dask.records.iteration import Solution
-from ism_dask.rows.blocks import fits_memory
 from ism_dask.rows.execution import on_this_machine
+from ism_dask.rows.raw import fits_memory
 from ism_dask.selection.choices import (
     Choice,
     choose,

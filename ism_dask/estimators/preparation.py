@@ -16,21 +16,29 @@ from ism_dask.gamma.side_information import SideRegression
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.subspaces import axes_outside, canonical_signs, nearest_orthonormal
 from ism_dask.records.iteration import State
-from ism_dask.rows.blocks import RANGE_ROWS
-from ism_dask.rows.column_statistics import (
+from ism_dask.rows.raw import (
+    LARGE,
+    MANY_ROWS,
+    RANGE_ROWS,
     ROW_WEIGHTS,
-    check_range,
-    in_least_precision,
-    standardisation_of,
-    without_dependent_indicators,
+    ColumnMoments,
+    LoadedShard,
+    RowFact,
+    SparseRows,
+    Standardisation,
+    is_sparse,
 )
-from ism_dask.rows.raw import SparseRows, Standardisation, is_sparse
 from ism_dask.rows.shards import Shards, cut
-from ism_dask.rows.tasks import LoadedShard, RowFact
 from ism_dask.selection.rules import RULES
 
 # A direction of the row space whose size is below this many roundings of the rows is rounding.
 _ROUNDINGS = 16
+# The largest size of a column, whose inverse is the smallest one.
+_LARGEST = 1e300
+# More indicators than this are not compared with each other.
+_MOST_INDICATORS = 1000
+# Indicators depend on each other if a variance is a smaller share of the largest one.
+_DEPENDENT = 1e-10
 # The row of the factor of what is given (b, m), and how much the row counts (b,).
 _SIDE, _COUNTS = RowFact("side"), RowFact("counts")
 
@@ -242,3 +250,104 @@ def _side_sums(piece: LoadedShard) -> tuple[Array, Array, Array]:
 
 def _residual(piece: LoadedShard, coefficients: Array) -> Array:
     return np.asarray(piece.X - piece.facts[_SIDE] @ coefficients)
+
+
+def standardisation_of(raw: Shards) -> Standardisation:
+    """Return the mean and population deviation in one pass over the rows, summed in float64.
+
+    Rows count by the fact `ROW_WEIGHTS`, if the shards have it.
+    """
+    columns: ColumnMoments = raw.in_double().fold(_column_moments)
+    finite = np.isfinite(columns.low) & np.isfinite(columns.high)
+    if not finite.all():
+        bad = np.flatnonzero(~finite)
+        raise ValueError(
+            f"Input X contains NaN or infinity, in {len(bad)} columns, the first number {bad[0]}; "
+            "fill them, as scikit-learn's SimpleImputer does, or drop these rows"
+        )
+    size = np.maximum(np.abs(columns.low), np.abs(columns.high))
+    extreme = np.flatnonzero((size > _LARGEST) | ((size < 1 / _LARGEST) & (size > 0)))
+    if extreme.size:
+        j = extreme[0]
+        raise ValueError(
+            f"X has numbers up to {size[j]:.2g} in column number {j}; expected a largest one from "
+            f"{1 / _LARGEST:g} to {_LARGEST:g}. Take another unit"
+        )
+    if ((size > LARGE) | ((size < 1 / LARGE) & (size > 0))).any():
+        return _scaled_statistics(raw, size)
+    return Standardisation.from_moments(columns)
+
+
+def _scaled_statistics(raw: Shards, size: Array) -> Standardisation:
+    """Return the statistics of columns whose squares would exceed the range of float64."""
+    # Scaling by a power of two does not round.
+    unit = np.ldexp(1.0, np.frexp(np.where(size > 0, size, 1.0))[1] - 1)
+    scaling = Standardisation(np.zeros_like(unit), unit, np.ones(len(unit), dtype=bool))
+    affine = Standardisation.from_moments(
+        raw.in_double().standardised(scaling).fold(_column_moments)
+    )
+    scale = np.where(affine.varying, affine.scale * unit, 1.0)
+    return Standardisation(affine.mean * unit, scale, affine.varying)
+
+
+# For columns that are not finite, `standardisation_of` raises one error.
+@np.errstate(invalid="ignore", over="ignore")
+def _column_moments(piece: LoadedShard) -> ColumnMoments:
+    return ColumnMoments.from_rows(piece.X, piece.facts.get(ROW_WEIGHTS))
+
+
+def check_range(affine: Standardisation) -> None:
+    """Raise a ValueError for columns whose squares exceed the range of float64."""
+    size = float(affine.scale[affine.varying].max(initial=0.0))
+    if size and not 1 / LARGE < size < LARGE:
+        raise ValueError(
+            f"X has a column of deviation {size:.2g}; without standardising it must be from "
+            f"{1 / LARGE:g} to {LARGE:g}. Take another unit, or standardize=True"
+        )
+
+
+def in_least_precision(raw: Shards) -> Shards:
+    """Return many rows in single precision if it holds all their numbers exactly.
+
+    So the fit to bytes, and its time, do not depend on the type that they are stored as.
+    """
+    if raw.dtype == np.float32 or raw.n_rows < MANY_ROWS:
+        return raw
+    # Most rows that it does not hold show that in the first shard.
+    is_exact = not any(each.fold(_rounded_in_single) for each in (raw.first(1), raw))
+    return replace(raw, dtype=np.dtype(np.float32)) if is_exact else raw
+
+
+@np.errstate(over="ignore")
+def _rounded_in_single(piece: LoadedShard) -> int:
+    return int(np.count_nonzero(piece.X.astype(np.float32) != piece.X))
+
+
+def without_dependent_indicators(raw: Shards, affine: Standardisation) -> Standardisation:
+    """Return the standardisation to the space that the rows span, if indicators are dependent.
+
+    The indicators of all levels of a category sum to 1. In that direction the rows are constant,
+    so that W could turn into it to scale features down. Weights in it would say nothing.
+    """
+    if affine.indicators is None:
+        return affine
+    indicators = np.flatnonzero(affine.varying & affine.indicators)
+    if not 1 < len(indicators) <= _MOST_INDICATORS:
+        return affine
+    sums = raw.in_double().fold(_indicator_covariance, indicators) / raw.n_rows
+    covariance = sums[:-1, :-1] - np.outer(sums[-1, :-1], sums[-1, :-1])
+    scale = affine.scale[indicators]
+    values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
+    dependent = values <= _DEPENDENT * values[-1]
+    if not dependent.any():
+        return affine
+    varying = np.flatnonzero(affine.varying)
+    others = np.eye(len(varying))[:, ~np.isin(varying, indicators)]
+    spanned = np.zeros((len(varying), np.count_nonzero(~dependent)))
+    spanned[np.isin(varying, indicators)] = vectors[:, ~dependent]
+    return replace(affine, basis=np.hstack([others, spanned]))
+
+
+def _indicator_covariance(piece: LoadedShard, columns: Array) -> Array:
+    rows = np.column_stack([piece.X[:, columns], np.ones(len(piece.X))])
+    return np.asarray(rows.T @ rows)

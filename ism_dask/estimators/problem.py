@@ -32,9 +32,8 @@ from ism_dask.gamma.row_values import (
 from ism_dask.gamma.side_information import SideInformation, SideRegression, conditional
 from ism_dask.gamma.targets import is_indicator, target_dependence, target_name
 from ism_dask.kernels import Kernel
-from ism_dask.rows.blocks import fits_memory
 from ism_dask.rows.foreign_arrays import Device, on_this_host
-from ism_dask.rows.raw import is_sparse
+from ism_dask.rows.raw import fits_memory, is_sparse
 
 # The numbers of X, at most, from which its digest is computed.
 _DIGESTED_NUMBERS = 1_000_000

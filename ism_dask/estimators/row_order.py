@@ -11,8 +11,7 @@ from scipy.sparse import csr_array
 
 from ism_dask._types import Array
 from ism_dask.gamma.row_values import target_as_array
-from ism_dask.rows.blocks import fits_memory
-from ism_dask.rows.raw import as_dense, is_sparse
+from ism_dask.rows.raw import as_dense, fits_memory, is_sparse
 from ism_dask.threads import in_threads
 
 # Rows that are read at a time: in double precision they are larger.

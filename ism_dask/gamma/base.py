@@ -13,8 +13,8 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 
 from ism_dask._types import Array
+from ism_dask.rows.raw import LoadedShard, RowFact
 from ism_dask.rows.shards import Shards
-from ism_dask.rows.tasks import LoadedShard, RowFact
 
 Rows: TypeAlias = Array | slice
 

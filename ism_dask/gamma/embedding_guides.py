@@ -14,9 +14,8 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
-from ism_dask.rows.column_statistics import ROW_WEIGHTS
+from ism_dask.rows.raw import ROW_WEIGHTS, LoadedShard, RowFact
 from ism_dask.rows.shards import Shards
-from ism_dask.rows.tasks import LoadedShard, RowFact
 
 # The ridge of the regression of scores on an embedding, as a share of the mean eigenvalue of its
 # Gram matrix. It keeps the regression defined if few rows have scores.

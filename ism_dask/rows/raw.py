@@ -1,13 +1,16 @@
-"""Rows as they are stored: their sources, the moments of columns, standardising, projecting.
+"""Rows as they are stored, dealt into blocks, and loaded: standardised, in one precision.
 
 Programs that compute nothing import this module, too: it needs neither Dask nor scikit-learn.
 """
 
 from __future__ import annotations
 
+import math
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias, TypeGuard, runtime_checkable
+from functools import partial
+from typing import Any, NewType, Protocol, TypeAlias, TypeGuard, runtime_checkable
 
 import numpy as np
 
@@ -16,6 +19,15 @@ from ism_dask._types import Array
 # A scipy array or matrix in CSR format.
 Csr: TypeAlias = Any
 
+# Rows of up to this many numbers, of any type, are brought into memory and dealt there, wherever
+# they are stored: MNIST has 47 million.
+MEMORY_NUMBERS = 50_000_000
+# Larger ones are dealt within ranges of this many rows. Their shards are such ranges, or several,
+# as are chunks of a power of two of rows.
+RANGE_ROWS = 2048
+# Rows of a block, and of a block of many rows. The regressions of smaller blocks lose accuracy, and
+# those of larger ones cost the third power of their rows. The means over many blocks lose less.
+BLOCK_ROWS, _SMALL_BLOCK_ROWS, MANY_ROWS = 600, 400, 10_000
 # Rows that are projected at a time.
 _ROWS_AT_ONCE = 8192
 _SINGLE = np.finfo(np.float32)
@@ -24,6 +36,17 @@ _EXACT_IN_SINGLE = (np.float32, np.uint8, np.int8, np.uint16, np.int16)
 # Means beyond this many deviations are subtracted in double precision: in single precision the
 # digits of the rows would cancel.
 _MAX_MEAN = 64.0
+# Numbers above this, or below its inverse, are scaled before their squares are summed.
+LARGE = 1e120
+# A variance differs from its largest value by rounding if the difference is at most this many
+# roundings for each row.
+_ROUNDINGS = 4
+
+# The name of a fact, an array with one entry for each row. The module that attaches a fact declares
+# its name, as a constant.
+RowFact = NewType("RowFact", str)
+# The weight (b,) of each row, if rows do not count alike.
+ROW_WEIGHTS = RowFact("weights")
 
 
 @runtime_checkable
@@ -36,6 +59,47 @@ class RowSource(Protocol):
 
     def read(self, start: int, stop: int) -> Array:
         """Return rows `start` to `stop` as a (stop - start, d) array."""
+
+
+def fits_memory(shape: Sequence[int]) -> bool:
+    """Return whether rows (n, d) have few enough numbers to be brought into memory.
+
+    It depends on neither the type of the numbers nor the machine, and so do all choices of a fit.
+    """
+    return math.prod(shape) <= MEMORY_NUMBERS
+
+
+def rows_of_a_block(n_rows: int) -> int:
+    """Return the number of rows of each block of a regression on `n_rows` rows."""
+    return BLOCK_ROWS if n_rows < MANY_ROWS else _SMALL_BLOCK_ROWS
+
+
+def number_of_blocks(n_rows: int, block_rows: int) -> int:
+    """Return how many blocks of about `block_rows` rows there are."""
+    return max(1, round(n_rows / block_rows))
+
+
+def deal(keys: Array, n_blocks: int, seed: int) -> list[Array]:
+    """Return the ascending row numbers of each block; rows of similar keys go to all blocks alike.
+
+    Parameters
+    ----------
+    keys : (n,) array
+        Rows are dealt in the order of their keys, such as classes or numbers y; rows of equal keys
+        in a random order.
+    n_blocks : int
+    seed : int
+    """
+    rng = np.random.default_rng([seed, len(keys)])
+    shuffled = rng.permutation(len(keys))
+    order = shuffled[np.argsort(keys[shuffled], kind="stable")]
+    # Each round deals to the blocks in another order: else the first block got the smallest keys.
+    rounds = -(-len(order) // n_blocks)
+    hands = rng.permuted(np.tile(np.arange(n_blocks), (rounds, 1)), axis=1).ravel()[: len(order)]
+    # Sorted by hands once: to look for each hand among all rows takes seconds of a million rows.
+    by_hand = np.argsort(hands, kind="stable")
+    ends = np.cumsum(np.bincount(hands, minlength=n_blocks))
+    return [np.sort(part) for part in np.split(order[by_hand], ends[:-1])]
 
 
 def is_row_source(X: Any) -> TypeGuard[RowSource]:
@@ -91,6 +155,19 @@ class Standardisation:
     varying: Array
     indicators: Array | None = None
     basis: Array | None = None
+
+    @classmethod
+    def from_moments(cls, columns: ColumnMoments) -> Standardisation:
+        """Return the map by the mean and population deviation of columns that vary."""
+        n, mean, variance = columns.n_rows, columns.mean, columns.squares / columns.weight
+        # The variance of a constant column is rounding only: its mean times epsilon, squared.
+        eps = np.finfo(np.float64).eps
+        varies = (columns.high > columns.low) & (variance > (n * mean * eps) ** 2)
+        # Columns that hold nothing but 0 and 1 have the variance `mean (1 - mean)`. Among the
+        # columns from 0 to 1 it is the largest, which they alone have.
+        has_largest = np.abs(variance - mean * (1 - mean)) <= _ROUNDINGS * n * eps
+        indicators = np.asarray((columns.low == 0) & (columns.high == 1) & has_largest)
+        return cls(mean, np.where(varies, np.sqrt(variance), 1.0), varies, indicators)
 
     @property
     def n_columns(self) -> int:
@@ -163,6 +240,55 @@ class ColumnMoments:
             np.minimum(self.low, other.low),
             np.maximum(self.high, other.high),
         )
+
+
+@dataclass(frozen=True)
+class LoadedShard:
+    """A shard as functions get it: rows X (b, d), standardised and cast.
+
+    `start` is the index of its first row. `facts` are the arrays (b, ...) that `with_rows` or
+    `derive` attached to the shards.
+    """
+
+    start: int
+    X: Array
+    facts: Mapping[RowFact, Array]
+
+
+class ShardRef:
+    """A shard before it is loaded; its rows and its facts may still be Dask tasks.
+
+    `raw` is the rows, or a `partial` that reads them from a `RowSource`. It is not a dataclass,
+    since Dask would search every field of a dataclass for collections, each time.
+    """
+
+    def __init__(self, start: int, raw: Any, facts: Mapping[RowFact, Any]) -> None:
+        self.start, self.raw, self.facts = start, raw, facts
+
+    def load(
+        self, dtype: np.dtype[Any], affine: Standardisation | None, indices: Array | None = None
+    ) -> LoadedShard:
+        """Return the shard in `dtype`, standardised by `affine`: all rows, or those of `indices`.
+
+        The other rows are not standardised.
+        """
+        rows = self.raw() if isinstance(self.raw, partial) else self.raw
+        facts = {name: _aligned(values) for name, values in self.facts.items()}
+        if indices is not None:
+            rows = rows[indices]
+            facts = {name: values[indices] for name, values in facts.items()}
+        if affine is not None:
+            return LoadedShard(self.start, affine.apply(rows, dtype), facts)
+        return LoadedShard(self.start, _aligned(rows.astype(dtype, copy=False)), facts)
+
+
+def _aligned(array: Array) -> Array:
+    """Return `array` with aligned memory, as BLAS needs it.
+
+    An array from a message may begin at any byte. NumPy then multiplies in a loop of its own,
+    whose last bits differ: the answer would depend on how the message was packed.
+    """
+    return array if array.flags.aligned else np.require(array, requirements="A")
 
 
 def tile_dtype(dtype: Any) -> np.dtype[Any]:

@@ -5,27 +5,36 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import count, pairwise
+from itertools import pairwise
 from typing import Any
-from uuid import uuid4
 
 import numpy as np
-from dask.delayed import Delayed, delayed
+from dask.delayed import Delayed
 
 from ism_dask._types import Array
-from ism_dask.rows.blocks import RANGE_ROWS, fits_memory
 from ism_dask.rows.execution import (
     as_tasks,
     cluster,
     compute_or_persist,
     computed,
     is_dask,
-    sent_once_per_worker,
+    reuse_pages,
     task_budget,
     wait_for_a_worker,
 )
-from ism_dask.rows.raw import SparseRows, Standardisation, as_dense, is_row_source, tile_dtype
-from ism_dask.rows.tasks import LoadedShard, RowFact, ShardRef, Task, reuse_pages
+from ism_dask.rows.raw import (
+    RANGE_ROWS,
+    LoadedShard,
+    RowFact,
+    ShardRef,
+    SparseRows,
+    Standardisation,
+    as_dense,
+    fits_memory,
+    is_row_source,
+    tile_dtype,
+)
+from ism_dask.rows.tasks import Task, as_argument, as_shared_argument
 from ism_dask.threads import single_threaded_blas
 
 # A tile of 2,500 x 2,500 keeps BLAS busy, and its parts stay in the caches of the core.
@@ -122,8 +131,10 @@ class Shards:
 
     def derive(self, fact: RowFact, function: Callable[..., Any], *args: Any) -> Shards:
         """Return the shards with `function(piece, *args)` of each shard attached as a fact."""
-        call = self._caller(Task.on_shard, Task(self.dtype, self.affine, function, args))
-        return self._attach(fact, [call(part.argument) for part in self.parts])
+        if self._inline:
+            return self._attach(fact, [self._of_one_shard(function, *args)])
+        call = self._task(function, args).with_keys(Task.on_shard)
+        return self._attach(fact, [call(as_argument(part)) for part in self.parts])
 
     def persisted(self) -> Shards:
         """Return the shards with their facts computed now, for use in many folds."""
@@ -154,13 +165,12 @@ class Shards:
         Several shards may share a task, which loads them one after the other. `finish` is applied
         to the sum on the worker that has it, since its result may be smaller.
         """
-        task = Task(self.dtype, self.affine, function, args)
         if self._inline:
-            with single_threaded_blas():
-                total = task.on_shard(self.parts[0].argument)
+            total = self._of_one_shard(function, *args)
             return total if finish is None else finish(total)
-        call = self._caller(Task.on_shards, task)
-        arguments = [part.argument for part in self.parts]
+        task = self._task(function, args)
+        call = task.with_keys(Task.on_shards)
+        arguments = [as_argument(part) for part in self.parts]
         calls = [call(arguments[run]) for run in self.runs]
         return task.summed(calls, finish)
 
@@ -171,9 +181,11 @@ class Shards:
         Each pair of shards occurs once. The tail of a head is split over `calls` calls, or over
         more if `max_shards_per_task` is small.
         """
-        shared = [part.shared_argument for part in self.parts]
-        task = Task(self.dtype, self.affine, function, args)
-        call = self._caller(Task.on_head_and_tail, task)
+        if self._inline:
+            return self._of_one_shard(lambda piece: function(piece, iter([piece]), *args))
+        shared = [as_shared_argument(part) for part in self.parts]
+        task = self._task(function, args)
+        call = task.with_keys(Task.on_head_and_tail)
         tasks, n = [], len(shared)
         for index, head in enumerate(shared):
             # Each head is paired with the next half of the circle of shards: tasks of one size keep
@@ -196,10 +208,12 @@ class Shards:
 
     def load_rows(self, indices: Array) -> LoadedShard:
         """Return the rows with ascending `indices` (m,) and their facts, as one loaded shard."""
+        if self._inline:
+            return self._of_one_shard(_chosen_rows, indices=indices)
         picks = np.split(indices, np.searchsorted(indices, self.bounds[1:-1]))
-        take = self._caller(Task.on_rows, Task(self.dtype, self.affine, _chosen_rows, ()))
+        take = self._task(_chosen_rows, ()).with_keys(Task.on_rows)
         calls = [
-            take(part.argument, pick - part.start)
+            take(as_argument(part), pick - part.start)
             for part, pick in zip(self.parts, picks, strict=True)
             if len(pick)
         ]
@@ -239,24 +253,20 @@ class Shards:
 
     @property
     def _inline(self) -> bool:
+        """Whether functions are called here: there is one shard, and it is in memory or read."""
         if len(self.parts) > 1 or isinstance(self.parts[0].raw, Delayed):
             return False
         return cluster() is None
 
-    def _caller(self, method: Callable[..., Any], work: Task) -> Callable[..., Any]:
-        """Return a function that calls `method` of `work` at once or makes a Dask task of it."""
-        if not self._inline:
-            shared, task = sent_once_per_worker(work), delayed(method, pure=False)
-            # A key names the function, and lower keys run first.
-            prefix = f"{work.function.__name__.strip('_')}-{uuid4().hex}"
-            keys = (f"{prefix}-{number:08d}" for number in count(1))
-            return lambda *args: task(shared, *args, dask_key_name=next(keys))
+    def _of_one_shard(
+        self, function: Callable[..., Any], *args: Any, indices: Array | None = None
+    ) -> Any:
+        """Return `function(piece, *args)` of the only shard, or of some of its rows."""
+        with single_threaded_blas():
+            return function(self.parts[0].load(self.dtype, self.affine, indices), *args)
 
-        def call(*args: Any) -> Any:
-            with single_threaded_blas():
-                return method(work, *args)
-
-        return call
+    def _task(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Task:
+        return Task(self.dtype, self.affine, function, args)
 
 
 def cut(X: Any, rows_per_shard: int | None = None) -> Shards:

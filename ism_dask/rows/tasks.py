@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import ctypes
 import operator
 import os
 import sys
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache, partial, reduce
-from typing import Any, NewType
+from collections.abc import Callable, Sequence
+from functools import partial, reduce
+from itertools import count
+from typing import Any
+from uuid import uuid4
 
 import numpy as np
 from dask.delayed import Delayed, delayed
 
 from ism_dask._types import Array
 from ism_dask.observe import count_tasks, task_done
-from ism_dask.rows.execution import cluster, computed, named_task
-from ism_dask.rows.raw import Standardisation
-from ism_dask.threads import pin_process
+from ism_dask.rows.execution import (
+    cluster,
+    computed,
+    named_task,
+    prepare_worker,
+    sent_once_per_worker,
+)
+from ism_dask.rows.raw import LoadedShard, ShardRef, Standardisation
 
 # Partial sums that one task adds: two would mean many tasks, all of them one very large task.
 FAN = 4
@@ -27,56 +32,6 @@ FAN = 4
 # The topic on which workers report a finished task, and the clients that listen to it.
 _TOPIC = "ism-dask-progress"
 _LISTENING: weakref.WeakSet[Any] = weakref.WeakSet()
-# Names and values of glibc: M_TRIM_THRESHOLD and M_MMAP_THRESHOLD.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-# The values that glibc itself raises these thresholds to, unless the environment fixes them ...
-_LARGEST_MAPPED, _MAX_FREE = 32 * 2**20, 64 * 2**20
-# ... as Dask's nannies do by default.
-_NANNY_SETTING = ("MALLOC_TRIM_THRESHOLD_", "65536")
-
-# The name of a fact, an array with one entry for each row. The module that attaches a fact declares
-# its name, as a constant.
-RowFact = NewType("RowFact", str)
-
-
-@dataclass(frozen=True)
-class LoadedShard:
-    """A shard as the function of a task gets it: rows X (b, d), standardised and cast.
-
-    `start` is the index of its first row. `facts` are the arrays (b, ...) that `with_rows` or
-    `derive` attached to the shards.
-    """
-
-    start: int
-    X: Array
-    facts: Mapping[RowFact, Array]
-
-
-class ShardRef:
-    """A shard before it is loaded; its rows and its facts may still be Dask tasks.
-
-    `raw` is the rows, or a `partial` that reads them from a `RowSource`. It is not a dataclass,
-    since Dask would search every field of a dataclass for collections, each time.
-    """
-
-    def __init__(self, start: int, raw: Any, facts: Mapping[RowFact, Any]) -> None:
-        self.start, self.raw, self.facts = start, raw, facts
-
-    @property
-    def argument(self) -> Any:
-        """The shard as an argument of one task."""
-        return (self.start, self.raw, self.facts) if self._pending else self
-
-    @property
-    def shared_argument(self) -> Any:
-        """The shard as an argument of many tasks; Dask searches it for tasks only once."""
-        if not self._pending:
-            return self
-        return named_task("assemble_shard", ShardRef)(self.start, self.raw, self.facts)
-
-    @property
-    def _pending(self) -> bool:
-        return any(isinstance(each, Delayed) for each in (self.raw, *self.facts.values()))
 
 
 class Task:
@@ -93,6 +48,14 @@ class Task:
         self.function, self.args = function, args
         self.driver = os.getpid()
         self.number: str | None = None
+
+    def with_keys(self, method: Callable[..., Any]) -> Callable[..., Delayed]:
+        """Return a function that makes Dask tasks of a method of this task."""
+        shared, task = sent_once_per_worker(self), delayed(method, pure=False)
+        # A key names the function, and lower keys run first.
+        prefix = f"{self.function.__name__.strip('_')}-{uuid4().hex}"
+        keys = (f"{prefix}-{number:08d}" for number in count(1))
+        return lambda *args: task(shared, *args, dask_key_name=next(keys))
 
     def on_shard(self, part: Any) -> Any:
         """Apply the function to one shard."""
@@ -141,19 +104,27 @@ class Task:
             sys.modules["distributed"].get_worker().log_event(_TOPIC, self.number)
 
     def _load(self, part: Any, indices: Array | None = None) -> LoadedShard:
-        """Return a shard, or some of its rows, from what `ShardRef` made an argument."""
+        """Return a shard, or some of its rows, from what `as_argument` made of it."""
         if os.getpid() != self.driver:
             prepare_worker()
         part = part if isinstance(part, ShardRef) else ShardRef(*part)
-        rows = part.raw() if isinstance(part.raw, partial) else part.raw
-        facts = {name: _aligned(values) for name, values in part.facts.items()}
-        if indices is not None:
-            rows = rows[indices]
-            facts = {name: values[indices] for name, values in facts.items()}
-        if self.affine is not None:
-            return LoadedShard(part.start, self.affine.apply(rows, self.dtype), facts)
-        rows = rows.astype(self.dtype, copy=False)
-        return LoadedShard(part.start, _aligned(rows), facts)
+        return part.load(self.dtype, self.affine, indices)
+
+
+def as_argument(part: ShardRef) -> Any:
+    """Return a shard as an argument of one task."""
+    return (part.start, part.raw, part.facts) if _is_pending(part) else part
+
+
+def as_shared_argument(part: ShardRef) -> Any:
+    """Return a shard as an argument of many tasks; Dask searches it for tasks only once."""
+    if not _is_pending(part):
+        return part
+    return named_task("assemble_shard", ShardRef)(part.start, part.raw, part.facts)
+
+
+def _is_pending(part: ShardRef) -> bool:
+    return any(isinstance(each, Delayed) for each in (part.raw, *part.facts.values()))
 
 
 def add_sums(first: Any, second: Any, *others: Any) -> Any:
@@ -171,40 +142,3 @@ def _add(left: Any, right: Any, add: Callable[[Any, Any], Any] = operator.add) -
 
 # Stores the sum of two results of one task in the first, if that is an array.
 _add_in_place = partial(_add, add=operator.iadd)
-
-
-def _aligned(array: Array) -> Array:
-    """Return `array` with aligned memory, as BLAS needs it.
-
-    An array from a message may begin at any byte. NumPy then multiplies in a loop of its own,
-    whose last bits differ: the answer would depend on how the message was packed.
-    """
-    return array if array.flags.aligned else np.require(array, requirements="A")
-
-
-@cache
-def reuse_pages() -> None:
-    """Free a large array once, so that malloc keeps the memory that this process frees later.
-
-    glibc returns an array to the system if it is larger than any that was freed before, or twice as
-    large at the end of the heap; the system then clears new pages for the next tile. That took a
-    third of the time of a fit of 700 rows, in a process that had never held a larger array.
-    """
-    np.empty(_LARGEST_MAPPED - 2**16, np.uint8)  # freed at once, without a write
-
-
-@cache
-def prepare_worker() -> None:
-    """Prepare a worker's process for tasks: one BLAS thread, and reuse of freed memory.
-
-    With the thresholds that Dask sets, every array gets new pages from the system, and clearing
-    them took a third of the time of a fit. So malloc may reuse some tens of megabytes.
-    """
-    pin_process()
-    name, value = _NANNY_SETTING
-    if sys.platform != "linux" or os.environ.get(name) != value:
-        return
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:  # other C libraries have no mallopt
-        mallopt(_MMAP_THRESHOLD, _LARGEST_MAPPED)
-        mallopt(_TRIM_THRESHOLD, _MAX_FREE)

@@ -18,7 +18,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.fit_report import DimensionTrial
-from ism_dask.rows.blocks import deal
+from ism_dask.rows.raw import deal
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample, Setting
 from ism_dask.selection.starts import LINEAR, START_NAMES

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ism_dask.rows.blocks import BLOCK_ROWS
+from ism_dask.rows.raw import BLOCK_ROWS
 
 Factors = tuple[float, ...]
 

@@ -15,7 +15,7 @@ from ism_dask.criteria.prediction import RegressionRows, RidgeRegression, RowsIn
 from ism_dask.gamma.row_values import repeated_rows
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg.subspaces import inverse_covariance
-from ism_dask.rows.blocks import deal
+from ism_dask.rows.raw import deal
 from ism_dask.selection.rules import RULES, Factors
 from ism_dask.selection.starts import START_NAMES, starts_by_name
 from ism_dask.solvers.ascent import Curvature, Precondition, ascend_roughly

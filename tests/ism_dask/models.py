@@ -15,8 +15,8 @@ from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Laplacian, Linear, Polynomial
 from ism_dask.observe import FitWatcher, watching_fits
+from ism_dask.rows.raw import LoadedShard
 from ism_dask.rows.shards import cut
-from ism_dask.rows.tasks import LoadedShard
 from ism_dask.solvers import SOLVERS
 from storage import DatasetInfo, open_dataset, write_dataset
 

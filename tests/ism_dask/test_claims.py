@@ -347,7 +347,7 @@ def test_sparse_rows_are_certified_once_they_are_dense(monkeypatch):
     model = hsic_model(2, kernel=MEDIAN).fit(X, y)
     assert not hasattr(model, "certificate_")
     assert model.certify(X, y).is_certified
-    monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 100_000)
+    monkeypatch.setattr("ism_dask.rows.raw.MEMORY_NUMBERS", 100_000)
     with pytest.raises(ValueError, match=r"60 x 2,100 numbers.*expected at most 2,000 columns"):
         model.certify(X, y)
 

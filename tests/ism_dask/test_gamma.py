@@ -18,7 +18,7 @@ from ism_dask.estimators.partial_targets import labels_to_avoid, partial_scores
 from ism_dask.gamma.base import GAMMA_FACTS
 from ism_dask.gamma.embedding_guides import EMBEDDING, normalise_rows
 from ism_dask.gamma.targets import TARGETS, target_dependence
-from ism_dask.rows.column_statistics import ROW_WEIGHTS
+from ism_dask.rows.raw import ROW_WEIGHTS
 from ism_dask.rows.shards import cut
 
 RNG = np.random.default_rng(1)

@@ -306,7 +306,7 @@ def test_what_follows_a_fit_has_its_parameters_whatever_was_set_since(make):
 
 def test_what_follows_a_fit_has_the_seed_that_a_generator_drew(monkeypatch):
     """With several blocks, another seed deals other blocks, and J is another function."""
-    monkeypatch.setattr("ism_dask.rows.blocks.BLOCK_ROWS", 100)
+    monkeypatch.setattr("ism_dask.rows.raw.BLOCK_ROWS", 100)
     X, y = _rows(300)
     model = PredictiveIKDR(2, random_state=np.random.RandomState(0)).fit(X, y)
     assert model.certify(X, y).residual == pytest.approx(model.residual_, rel=1e-3)
@@ -336,7 +336,7 @@ def test_rows_that_are_not_those_of_the_fit_are_refused(make):
 
 
 def test_deal_error_is_as_far_as_other_deals_lead(monkeypatch):
-    monkeypatch.setattr("ism_dask.rows.blocks.BLOCK_ROWS", 100)
+    monkeypatch.setattr("ism_dask.rows.raw.BLOCK_ROWS", 100)
     (X, y), options = _rows(300), {"kernel": Gaussian(1.5), "target": "linear"}
     model = PredictiveIKDR(2, **options).fit(X, y)
     model.certify(X, y)
@@ -347,7 +347,7 @@ def test_deal_error_is_as_far_as_other_deals_lead(monkeypatch):
 
 
 def test_some_rows_give_the_intervals_of_all(monkeypatch):
-    monkeypatch.setattr("ism_dask.rows.blocks.BLOCK_ROWS", 150)
+    monkeypatch.setattr("ism_dask.rows.raw.BLOCK_ROWS", 150)
     X, y = _line(900)
     model = PredictiveIKDR(1).fit(X, y)
     sure = intervals(model, X, y)

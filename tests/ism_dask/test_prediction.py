@@ -29,7 +29,7 @@ from ism_dask.linalg.subspaces import (
     subspace_distance,
     subspace_sine,
 )
-from ism_dask.rows.blocks import deal
+from ism_dask.rows.raw import deal
 from ism_dask.rows.shards import cut
 from ism_dask.selection.choices import (
     Choice,
@@ -424,7 +424,7 @@ def test_the_number_of_new_features_is_the_true_one():
 
 
 def test_rows_of_weight_zero_in_shards_are_none(monkeypatch):
-    monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 0)
+    monkeypatch.setattr("ism_dask.rows.raw.MEMORY_NUMBERS", 0)
     X, y = curved(200)
     lazy = da.from_array(X, chunks=(100, 5))
     half = PredictiveIKDR(2).fit(lazy, y, np.tile([0.0, 1.0], 100))
@@ -434,11 +434,11 @@ def test_rows_of_weight_zero_in_shards_are_none(monkeypatch):
 def test_a_fit_grows_over_the_first_shards_of_larger_rows(monkeypatch):
     """A stage of 250 rows in this process, then one of 1,000 rows in shards, then all."""
     monkeypatch.setitem(vars(RULES), "first_rows", 250)
-    monkeypatch.setattr("ism_dask.rows.blocks.BLOCK_ROWS", 150)
+    monkeypatch.setattr("ism_dask.rows.raw.BLOCK_ROWS", 150)
     monkeypatch.setattr("ism_dask.rows.shards.RANGE_ROWS", 256)
     X, y = curved(1500, seed=8, noise=0.5)
     here = PredictiveIKDR(2, target="linear").fit(X, y)
-    monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 0)
+    monkeypatch.setattr("ism_dask.rows.raw.MEMORY_NUMBERS", 0)
     monkeypatch.setitem(vars(RULES), "stage_numbers", 0)
     sizes, first = [], BlocksOfShards.first
 

@@ -245,7 +245,7 @@ def test_moments_of_parts_add_up(X, offset, cut, weights):
 _FAULTS = """
 import resource
 import numpy as np
-from ism_dask.rows.tasks import prepare_worker
+from ism_dask.rows.execution import prepare_worker
 if {settled}:
     prepare_worker()
 def faults():

@@ -42,14 +42,14 @@ GAP.data[3] = np.nan
 )
 def test_what_sparse_rows_cannot_have_is_refused(monkeypatch, model, rows, message):
     monkeypatch.setattr(checks, "MOST_SPARSE_COLUMNS", 10)
-    monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 10_000)
+    monkeypatch.setattr("ism_dask.rows.raw.MEMORY_NUMBERS", 10_000)
     with pytest.raises(ValueError, match=message):
         model.fit(rows, Y)
 
 
 def test_sparse_rows_that_do_not_fit_memory_are_made_dense_in_pieces(monkeypatch):
     dense = SupervisedIKDR(2, **GIVEN).fit(X.toarray(), Y)
-    monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 1000)
+    monkeypatch.setattr("ism_dask.rows.raw.MEMORY_NUMBERS", 1000)
     streamed = SupervisedIKDR(2, **GIVEN).fit(X, Y)
     assert subspace_sine(streamed.components_.T, dense.components_.T) < 1e-2
     assert_allclose(streamed.transform(X), streamed.transform(X.toarray()), atol=1e-8)

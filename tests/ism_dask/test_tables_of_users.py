@@ -211,7 +211,7 @@ def test_a_fit_is_the_same_in_memory_on_disk_on_a_cluster_and_as_any_type(
 def test_a_fit_to_larger_rows_is_the_same_wherever_they_are(
     kind, tmp_path, monkeypatch, thread_cluster
 ):
-    monkeypatch.setattr("ism_dask.rows.blocks.MEMORY_NUMBERS", 900)
+    monkeypatch.setattr("ism_dask.rows.raw.MEMORY_NUMBERS", 900)
     X, y = _bytes(500, 3)
     weights = np.random.default_rng(0).integers(0, 3, size=len(X))
     lazy, on_disk = da.from_array(X, chunks=(250, 3)), stored(X * 1.0, tmp_path, 128)

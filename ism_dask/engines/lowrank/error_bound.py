@@ -17,7 +17,7 @@ from ism_dask.engines.lowrank.landmarks import (
 from ism_dask.engines.lowrank.row_sums import FactoredSlope, moment_columns, moment_sums
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.kernels import Kernel, PointwiseKernel
-from ism_dask.rows.tasks import LoadedShard
+from ism_dask.rows.raw import LoadedShard
 
 # Up to this many columns, the eigenvalues of the Gram matrix of the error are cheap to compute.
 _MOST, _MOST_OF_U = 256, 2048

@@ -38,8 +38,8 @@ from ism_dask.engines.tiles import PROJECTED, ignore_overflow, project_rows, wit
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.kernels import PointwiseKernel
 from ism_dask.kernels.inner_products import Monomials
+from ism_dask.rows.raw import LoadedShard
 from ism_dask.rows.shards import Shards
-from ism_dask.rows.tasks import LoadedShard
 
 # A term uses its monomials instead of landmarks if there are at most this many, or at most this
 # share of the number of rows: with more, tiles are faster (measured, see docs/engines.md).

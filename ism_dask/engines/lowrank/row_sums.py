@@ -14,7 +14,7 @@ from ism_dask.engines.tiles import PROJECTED, ignore_overflow
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.kernels.pairing import INNER
-from ism_dask.rows.tasks import LoadedShard
+from ism_dask.rows.raw import LoadedShard
 
 
 class FeatureMap(Protocol):
