@@ -98,7 +98,7 @@ class SavedUnfolding(SavedTransformer):
         if self.placement is not None:
             return self.placement
         # It imports scikit-learn, which reading a run need not wait for.
-        from ism_dask.estimators.row_order import distinct_rows  # noqa: PLC0415
+        from ism_dask.estimators.input_rows import distinct_rows  # noqa: PLC0415
         from ism_dask.unfolding.nearest_rows import Placement  # noqa: PLC0415
 
         count = int(self.metrics["n_neighbors"])

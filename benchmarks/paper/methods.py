@@ -27,7 +27,7 @@ from flows.builtin import ingest
 from ism_dask import SupervisedIKDR, UnsupervisedIKDR, solvers
 from ism_dask._types import Array
 from ism_dask.kernels import Gaussian, Kernel
-from ism_dask.kernels.widths import median_distance
+from ism_dask.kernels.pairing import median_distance
 from ism_dask.solvers import Solver
 from ism_dask.status import Status
 

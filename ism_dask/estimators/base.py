@@ -19,7 +19,7 @@ from sklearn.utils.validation import assert_all_finite, check_array, check_is_fi
 from ism_dask._types import Array
 from ism_dask._validation import check_bool, check_choice, check_seed
 from ism_dask.engines import EngineOptions
-from ism_dask.estimators.checks import (
+from ism_dask.estimators.input_rows import (
     array_checks,
     check_lazy,
     check_no_missing,
@@ -27,14 +27,13 @@ from ism_dask.estimators.checks import (
     row_source,
 )
 from ism_dask.estimators.preparation import Prepared, Report
-from ism_dask.gamma.row_values import readable
+from ism_dask.gamma.row_values import Device, is_foreign, on_host, on_this_host, readable
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.subspaces import ROTATIONS, subspace_shares
 from ism_dask.observe import fit_watcher
 from ism_dask.records.fit_report import Certificate, FitReport
 from ism_dask.records.iteration import ANGLE, RESIDUAL, Solution, State, StoppingOfRounds
 from ism_dask.rows.execution import is_dask
-from ism_dask.rows.foreign_arrays import Device, is_foreign, on_host, on_this_host
 from ism_dask.rows.raw import project
 from ism_dask.selection.sample import Setting
 from ism_dask.solvers import ISM, Solver, as_solver, check_serves

@@ -23,13 +23,18 @@ from ism_dask.clustering.kmeans import kmeans, nearest_centres, order_of_appeara
 from ism_dask.clustering.spectral_embedding import PUBLISHED, REGULARISED, Graph
 from ism_dask.engines import EngineOptions, Problem, as_engine
 from ism_dask.estimators.base import FIT_LEVEL, IKDR, reported_fit, with_callbacks
-from ism_dask.estimators.checks import check_rows, row_source, rows_in_memory
 from ism_dask.estimators.dependence_problem import DependenceRows
 from ism_dask.estimators.fitted import rotated, solution_attributes
+from ism_dask.estimators.input_rows import (
+    check_rows,
+    in_given_order,
+    row_order,
+    row_source,
+    rows_in_memory,
+)
 from ism_dask.estimators.partial_targets import labels_to_avoid, partial_scores
 from ism_dask.estimators.preparation import Report, prepare_rows
-from ism_dask.estimators.row_order import in_given_order, row_order
-from ism_dask.gamma.base import GAMMA_FACTS, Gamma
+from ism_dask.gamma.base import GAMMA_FACTS, Gamma, check_weights
 from ism_dask.gamma.embedding_guides import (
     EMBEDDING,
     ClusterGuide,
@@ -37,7 +42,6 @@ from ism_dask.gamma.embedding_guides import (
     normalise_rows,
     weighted_facts,
 )
-from ism_dask.gamma.row_values import check_weights
 from ism_dask.kernels import Affinity, Kernel, as_kernel
 from ism_dask.observe import current_fit, fit_watcher
 from ism_dask.records.iteration import Round, StoppingOfRounds

@@ -22,8 +22,7 @@ from ism_dask._validation import (
     positive_float,
 )
 from ism_dask.estimators.base import RowTransformer
-from ism_dask.estimators.checks import check_rows
-from ism_dask.estimators.row_order import distinct_rows, in_given_order, row_order
+from ism_dask.estimators.input_rows import check_rows, distinct_rows, in_given_order, row_order
 from ism_dask.estimators.unfolding_input import (
     SIDE_TARGETS,
     checked_distances,
@@ -33,9 +32,9 @@ from ism_dask.estimators.unfolding_input import (
     side_kernel,
     sizes,
 )
+from ism_dask.gamma.row_values import on_this_host
 from ism_dask.observe import current_fit
 from ism_dask.records.checkpoint import CheckpointedFit
-from ism_dask.rows.foreign_arrays import on_this_host
 from ism_dask.status import ComponentsWarning, Status
 from ism_dask.threads import single_threaded_blas
 from ism_dask.unfolding.nearest_rows import Placement, precision

@@ -22,13 +22,12 @@ from ism_dask.engines import (
 from ism_dask.engines.base import SAMPLE_ROWS
 from ism_dask.engines.precision import needs_double
 from ism_dask.estimators.preparation import Prepared, prepare_rows
-from ism_dask.gamma.base import Dependence
-from ism_dask.gamma.row_values import readable, repeated_rows
+from ism_dask.gamma.base import Dependence, repeated_rows
+from ism_dask.gamma.row_values import on_this_host, readable
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.linalg.subspaces import RowSpace
 from ism_dask.rows.execution import on_this_machine
-from ism_dask.rows.foreign_arrays import on_this_host
 from ism_dask.rows.shards import Shards, cut
 from ism_dask.threads import single_threaded_blas
 

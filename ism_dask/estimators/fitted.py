@@ -16,7 +16,7 @@ from ism_dask.estimators.preparation import Prepared
 from ism_dask.gamma.base import AvoidingDependence, Dependence
 from ism_dask.gamma.independence import dependence_test
 from ism_dask.gamma.thin_factors import alignment
-from ism_dask.kernels.widths import mean_of_gaussians, median_distance
+from ism_dask.kernels.pairing import mean_of_gaussians, median_distance
 from ism_dask.linalg.subspaces import varimax
 from ism_dask.records.fit_report import Avoidance
 from ism_dask.records.iteration import Solution

@@ -14,10 +14,10 @@ from sklearn.utils.validation import column_or_1d
 
 from ism_dask._types import Array
 from ism_dask._validation import check_choice
-from ism_dask.gamma.base import centred_by
 from ism_dask.gamma.embedding_guides import AvoidGuide, ScoreGuide
 from ism_dask.gamma.row_values import check_complete, finite_numbers, is_missing, target_as_array
 from ism_dask.gamma.targets import class_dependence, standardise_target
+from ism_dask.linalg.subspaces import centred_by
 
 Read = TypeVar("Read")
 

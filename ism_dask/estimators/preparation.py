@@ -11,7 +11,7 @@ import scipy.linalg
 
 from ism_dask._types import Array
 from ism_dask._validation import is_whole
-from ism_dask.estimators.checks import is_lazy
+from ism_dask.estimators.input_rows import is_lazy
 from ism_dask.gamma.side_information import SideRegression
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.subspaces import axes_outside, canonical_signs, nearest_orthonormal

@@ -14,25 +14,23 @@ from sklearn.utils.validation import column_or_1d
 from ism_dask._types import Array
 from ism_dask._validation import is_whole
 from ism_dask.estimators.base import SupervisedParameters
-from ism_dask.estimators.checks import check_rows, row_source, rows_in_memory
 from ism_dask.estimators.dependence_problem import DependenceRows
+from ism_dask.estimators.input_rows import check_rows, row_order, row_source, rows_in_memory
 from ism_dask.estimators.preparation import Prepared, prepare_rows
-from ism_dask.estimators.row_order import row_order
 from ism_dask.estimators.training_rows import Target, prediction_targets
-from ism_dask.gamma.base import Dependence, avoiding
+from ism_dask.gamma.base import Dependence, avoiding, check_weights, weighted_by_class
 from ism_dask.gamma.row_values import (
     CONTAINERS,
+    Device,
     check_complete,
-    check_weights,
     distinct_labels,
     kinds_of,
+    on_this_host,
     target_as_array,
-    weighted_by_class,
 )
 from ism_dask.gamma.side_information import SideInformation, SideRegression, conditional
 from ism_dask.gamma.targets import is_indicator, target_dependence, target_name
 from ism_dask.kernels import Kernel
-from ism_dask.rows.foreign_arrays import Device, on_this_host
 from ism_dask.rows.raw import fits_memory, is_sparse
 
 # The numbers of X, at most, from which its digest is computed.

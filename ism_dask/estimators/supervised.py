@@ -12,14 +12,14 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask._validation import check_bool, is_whole, positive_float, seed_of
 from ism_dask.estimators.base import SupervisedParameters, reported_fit, with_callbacks
-from ism_dask.estimators.checks import row_source
 from ism_dask.estimators.fitted import Fitted
+from ism_dask.estimators.input_rows import row_source
 from ism_dask.estimators.preparation import Report
 from ism_dask.estimators.problem import SupervisedProblem, column_target, supervised_problem
+from ism_dask.gamma.row_values import on_this_host
 from ism_dask.kernels import as_kernel
 from ism_dask.linalg.cholesky import reused_matrices
 from ism_dask.records.fit_report import Certificate
-from ism_dask.rows.foreign_arrays import on_this_host
 from ism_dask.selection.sample import share_explained
 from ism_dask.threads import single_threaded_blas
 

@@ -17,11 +17,10 @@ from ism_dask._types import Array
 from ism_dask.criteria.prediction import RegressionRows, RidgeRegression, RowsInMemory
 from ism_dask.engines.blocks import BlocksOfShards, is_balanced
 from ism_dask.estimators.preparation import Prepared
-from ism_dask.gamma.base import AvoidingDependence, Dependence, centred_by
-from ism_dask.gamma.row_values import repeated_rows
+from ism_dask.gamma.base import AvoidingDependence, Dependence, repeated_rows
 from ism_dask.gamma.targets import NUMERIC_KERNELS, target_name
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.subspaces import largest_pairs
+from ism_dask.linalg.subspaces import centred_by, largest_pairs
 from ism_dask.rows.raw import MANY_ROWS, MEMORY_NUMBERS, deal, fits_memory, rows_of_a_block
 from ism_dask.rows.shards import Shards
 from ism_dask.selection.choices import Choice
@@ -116,7 +115,8 @@ def _leading(U: Array, counts: Array, number: int) -> Array:
 
 
 def _columns(dependence: Dependence) -> Array:
-    return dependence.factor * np.sqrt(np.abs(dependence.gamma.signs))
+    gamma = dependence.gamma
+    return gamma.factor(dependence.facts) * np.sqrt(np.abs(gamma.signs))
 
 
 def _unit(U: Array, counts: Array) -> Array:

@@ -12,14 +12,13 @@ from sklearn.utils import assert_all_finite, check_consistent_length
 from sklearn.utils.sparsefuncs import mean_variance_axis
 
 from ism_dask._types import Array
-from ism_dask.estimators.checks import is_lazy, row_source
+from ism_dask.estimators.input_rows import is_lazy, row_source
 from ism_dask.estimators.preparation import standardisation_of
 from ism_dask.estimators.problem import column_target
-from ism_dask.gamma.row_values import finite_numbers
+from ism_dask.gamma.row_values import finite_numbers, on_this_host
 from ism_dask.gamma.targets import TARGETS
 from ism_dask.gamma.thin_factors import factor_of_target
 from ism_dask.rows.execution import check_memory_here, is_dask
-from ism_dask.rows.foreign_arrays import on_this_host
 from ism_dask.rows.raw import as_dense, is_sparse
 from ism_dask.rows.shards import cut
 from ism_dask.unfolding.neighbour_graph import MOST_EIGENVECTORS

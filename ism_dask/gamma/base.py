@@ -2,17 +2,23 @@
 
 A Gamma is a small object that travels with each task, and `facts`: a few numbers for each row, cut
 into shards like X. The facts of some rows and columns are enough to compute their tile of Gamma.
+
+The weights of rows are checked here, too: a row of weight 2 counts as two equal rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, Self, TypeAlias
 
 import numpy as np
 
 from ism_dask._types import Array
+from ism_dask._validation import check_choice
+from ism_dask.gamma.row_values import array_of
+from ism_dask.linalg.subspaces import centred_by
 from ism_dask.rows.raw import LoadedShard, RowFact
 from ism_dask.rows.shards import Shards
 
@@ -20,6 +26,12 @@ Rows: TypeAlias = Array | slice
 
 # The numbers (b, f) that Gamma needs of each row: its class, or its row of U.
 GAMMA_FACTS = RowFact("gamma")
+# Weights whose largest is within this power of two of 1 stay as they are.
+_USUAL_EXPONENT = 100
+# All rows together must count by this share of the one that counts most.
+_LEAST_OTHERS = 1e-6
+# Rows of whole weights are repeated in a sample, up to this sum of the weights.
+_MOST_REPEATED = 10**6
 # If the largest eigenvalue of Gamma is less than this share of `|Gamma_y|`, J is positive for no W.
 _NOTHING = 1e-8
 
@@ -193,13 +205,96 @@ def _gram(dependence: Dependence) -> tuple[Array, Array]:
     return gram, dependence.gamma.signs
 
 
-def centred_by(U: Array, weights: Array) -> Array:
-    """Return columns (n, r) minus their means by weights (n,)."""
-    centred = U - weights @ U / weights.sum()
-    # The mean of the centred rows is the rounding error of the mean.
-    centred -= weights @ centred / weights.sum()
-    return np.asarray(centred)
-
-
 def _column_squares(shard: LoadedShard) -> Array:
     return np.einsum("ij,ij->j", shard.X, shard.X).astype(np.float64)
+
+
+def check_weights(weights: Any, n_rows: int, name: str = "`sample_weight`") -> Array:
+    """Return weights (n,) of rows as float64; raise a ValueError if they are none.
+
+    Weights of an extreme unit are returned in another one, so that their products and sums are
+    numbers: W does not depend on the unit.
+    """
+    given = array_of(name, weights)
+    if np.ma.is_masked(weights):
+        raise ValueError(f"{name} has masked numbers; give these rows the weight 0")
+    try:
+        with np.errstate(over="ignore"):  # infinity is refused below
+            casting: Any = "safe" if given.dtype.kind in "cmM" else "unsafe"
+            numbers = given.astype(np.float64, casting=casting)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise ValueError(
+            f"{name} must be real numbers, one for each row; got dtype {given.dtype}"
+        ) from error
+    if numbers.shape != (n_rows,):
+        raise ValueError(
+            f"{name} has shape {numbers.shape}; expected ({n_rows},), one for each row"
+        )
+    if not np.isfinite(numbers).all():
+        raise ValueError(f"{name} contains NaN or infinity; give these rows the weight 0")
+    if (numbers < 0).any():
+        row = int(np.flatnonzero(numbers < 0)[0])
+        raise ValueError(f"{name} is {numbers[row]:g} in row {row}; expected numbers from 0 up")
+    if not numbers.any():
+        raise ValueError(f"every {name} is zero; expected some above 0")
+    top = int(numbers.argmax())
+    others = np.delete(numbers, top)
+    if others.any() and float((others / numbers[top]).sum()) < _LEAST_OTHERS:
+        raise ValueError(
+            f"{name} is {numbers[top]:g} in row {top}, so much that all other rows together count "
+            "nothing beside it; expected weights by which several rows count"
+        )
+    # All of these together would be lost in the sum of the weights.
+    numbers[numbers < np.finfo(np.float64).eps / n_rows * numbers[top]] = 0.0
+    exponent = int(np.frexp(numbers.max())[1])
+    return numbers if abs(exponent) <= _USUAL_EXPONENT else np.ldexp(numbers, -exponent)
+
+
+def weighted_by_class(
+    y: Array, class_weight: Mapping[Any, Any] | str, weights: Array | None
+) -> Array:
+    """Return the weights (n,) of rows with labels y (n,), multiplied by the weights of classes.
+
+    "balanced" gives all classes the same sum of weights; all together count as before.
+    """
+    classes, codes = np.unique(y, return_inverse=True)
+    weights = np.ones(len(y)) if weights is None else weights
+    if isinstance(class_weight, str):
+        check_choice("`class_weight`", class_weight, ["balanced"])
+        sums = np.bincount(codes, weights)
+        counted = sums > 0
+        shares = np.zeros(len(classes))
+        shares[counted] = weights.sum() / (counted.sum() * sums[counted])
+        return np.asarray(shares[codes] * weights)
+    if not isinstance(class_weight, Mapping):
+        raise ValueError(  # noqa: TRY004
+            f"`class_weight` must be a dict of the weights of classes, or 'balanced'; got "
+            f"{class_weight!r}"
+        )
+    unknown = [label for label in class_weight if label not in classes.tolist()]
+    if unknown:
+        raise ValueError(
+            f"`class_weight` has {unknown[0]!r}, which is no class of `y`; the classes are "
+            f"{classes.tolist()}"
+        )
+    for label, weight in class_weight.items():
+        if not (isinstance(weight, Real) and float(weight) >= 0):
+            raise ValueError(
+                f"`class_weight` is {weight!r} for the class {label!r}; expected numbers from 0 up"
+            )
+    given = np.array([class_weight.get(label, 1.0) for label in classes.tolist()])
+    return check_weights(given[codes] * weights, len(y), "`class_weight`")
+
+
+def repeated_rows(weights: Array) -> Array:
+    """Return ascending indices (m,) of rows, each as often as its weight says.
+
+    If the weights are no whole numbers, or large ones, there are as many indices as rows, and a
+    row has its share of them, rounded up or down.
+    """
+    total = weights.sum()
+    if (weights == np.floor(weights)).all() and total <= _MOST_REPEATED:
+        return np.repeat(np.arange(len(weights)), weights.astype(np.intp))
+    ends = np.cumsum(weights)
+    positions = (np.arange(len(weights)) + 0.5) * (ends[-1] / len(weights))
+    return np.searchsorted(ends, positions, side="right")

@@ -18,7 +18,7 @@ from sklearn.utils import check_X_y, gen_batches
 
 from ism_dask._types import Array
 from ism_dask._validation import check_choice, check_seed, is_whole
-from ism_dask.gamma.row_values import readable
+from ism_dask.gamma.row_values import on_this_host, readable
 from ism_dask.gamma.side_information import SideInformation, SideRegression, remainder
 from ism_dask.gamma.targets import standardise_target
 from ism_dask.gamma.thin_factors import (
@@ -30,8 +30,7 @@ from ism_dask.gamma.thin_factors import (
     squared_sum,
     thin_factor,
 )
-from ism_dask.kernels.widths import mean_of_gaussians
-from ism_dask.rows.foreign_arrays import on_this_host
+from ism_dask.kernels.pairing import mean_of_gaussians
 from ism_dask.threads import single_threaded_blas
 
 # Multiplications that permutations may take by default, some seconds, and how many there are then.

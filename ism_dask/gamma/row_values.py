@@ -1,30 +1,27 @@
-"""Check what a user gives for each row: features, labels, numbers, and weights.
+"""Check what a user gives for each row: features, labels and numbers, in arrays of any library.
 
-A row of weight 2 counts as two equal rows.
+Arrays of other libraries than NumPy, such as PyTorch, are taken as arrays of NumPy, and results are
+given back on their device.
 """
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import date, time, timedelta
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
+from sklearn import get_config
 
 from ism_dask._types import Array
-from ism_dask._validation import check_choice
+from ism_dask.rows.execution import is_dask
 from ism_dask.rows.raw import is_sparse
 
 # Beyond this size, not all whole numbers are numbers in float64.
 _EXACT = 2**53
-# Weights whose largest is within this power of two of 1 stay as they are.
-_USUAL_EXPONENT = 100
-# All rows together must count by this share of the one that counts most.
-_LEAST_OTHERS = 1e-6
-# Rows of whole weights are repeated in a sample, up to this sum of the weights.
-_MOST_REPEATED = 10**6
 # What is no number, nor a label. What NumPy would turn into a number without a word.
 CONTAINERS = (dict, list, set, tuple)
 _NO_REAL_NUMBERS = (
@@ -143,97 +140,6 @@ def near_zero(values: Array) -> Array:
     return np.asarray(exact - exact.min(axis=0))
 
 
-def check_weights(weights: Any, n_rows: int, name: str = "`sample_weight`") -> Array:
-    """Return weights (n,) of rows as float64; raise a ValueError if they are none.
-
-    Weights of an extreme unit are returned in another one, so that their products and sums are
-    numbers: W does not depend on the unit.
-    """
-    given = array_of(name, weights)
-    if np.ma.is_masked(weights):
-        raise ValueError(f"{name} has masked numbers; give these rows the weight 0")
-    try:
-        with np.errstate(over="ignore"):  # infinity is refused below
-            casting: Any = "safe" if given.dtype.kind in "cmM" else "unsafe"
-            numbers = given.astype(np.float64, casting=casting)
-    except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(
-            f"{name} must be real numbers, one for each row; got dtype {given.dtype}"
-        ) from error
-    if numbers.shape != (n_rows,):
-        raise ValueError(
-            f"{name} has shape {numbers.shape}; expected ({n_rows},), one for each row"
-        )
-    if not np.isfinite(numbers).all():
-        raise ValueError(f"{name} contains NaN or infinity; give these rows the weight 0")
-    if (numbers < 0).any():
-        row = int(np.flatnonzero(numbers < 0)[0])
-        raise ValueError(f"{name} is {numbers[row]:g} in row {row}; expected numbers from 0 up")
-    if not numbers.any():
-        raise ValueError(f"every {name} is zero; expected some above 0")
-    top = int(numbers.argmax())
-    others = np.delete(numbers, top)
-    if others.any() and float((others / numbers[top]).sum()) < _LEAST_OTHERS:
-        raise ValueError(
-            f"{name} is {numbers[top]:g} in row {top}, so much that all other rows together count "
-            "nothing beside it; expected weights by which several rows count"
-        )
-    # All of these together would be lost in the sum of the weights.
-    numbers[numbers < np.finfo(np.float64).eps / n_rows * numbers[top]] = 0.0
-    exponent = int(np.frexp(numbers.max())[1])
-    return numbers if abs(exponent) <= _USUAL_EXPONENT else np.ldexp(numbers, -exponent)
-
-
-def weighted_by_class(
-    y: Array, class_weight: Mapping[Any, Any] | str, weights: Array | None
-) -> Array:
-    """Return the weights (n,) of rows with labels y (n,), multiplied by the weights of classes.
-
-    "balanced" gives all classes the same sum of weights; all together count as before.
-    """
-    classes, codes = np.unique(y, return_inverse=True)
-    weights = np.ones(len(y)) if weights is None else weights
-    if isinstance(class_weight, str):
-        check_choice("`class_weight`", class_weight, ["balanced"])
-        sums = np.bincount(codes, weights)
-        counted = sums > 0
-        shares = np.zeros(len(classes))
-        shares[counted] = weights.sum() / (counted.sum() * sums[counted])
-        return np.asarray(shares[codes] * weights)
-    if not isinstance(class_weight, Mapping):
-        raise ValueError(  # noqa: TRY004
-            f"`class_weight` must be a dict of the weights of classes, or 'balanced'; got "
-            f"{class_weight!r}"
-        )
-    unknown = [label for label in class_weight if label not in classes.tolist()]
-    if unknown:
-        raise ValueError(
-            f"`class_weight` has {unknown[0]!r}, which is no class of `y`; the classes are "
-            f"{classes.tolist()}"
-        )
-    for label, weight in class_weight.items():
-        if not (isinstance(weight, Real) and float(weight) >= 0):
-            raise ValueError(
-                f"`class_weight` is {weight!r} for the class {label!r}; expected numbers from 0 up"
-            )
-    given = np.array([class_weight.get(label, 1.0) for label in classes.tolist()])
-    return check_weights(given[codes] * weights, len(y), "`class_weight`")
-
-
-def repeated_rows(weights: Array) -> Array:
-    """Return ascending indices (m,) of rows, each as often as its weight says.
-
-    If the weights are no whole numbers, or large ones, there are as many indices as rows, and a
-    row has its share of them, rounded up or down.
-    """
-    total = weights.sum()
-    if (weights == np.floor(weights)).all() and total <= _MOST_REPEATED:
-        return np.repeat(np.arange(len(weights)), weights.astype(np.intp))
-    ends = np.cumsum(weights)
-    positions = (np.arange(len(weights)) + 0.5) * (ends[-1] / len(weights))
-    return np.searchsorted(ends, positions, side="right")
-
-
 def readable(X: Any) -> Any:
     """Return rows X (n, d) in memory, whose masked numbers become missing ones.
 
@@ -342,3 +248,69 @@ def _is_numeric(column: Array) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+def is_foreign(array: Any) -> bool:
+    """Return whether something is an array in memory, but not one of NumPy."""
+    if isinstance(array, np.ndarray | np.generic) or is_dask(array):
+        return False
+    return hasattr(array, "__array_namespace__") or _is_of_pytorch(array)
+
+
+@dataclass(frozen=True)
+class Device:
+    """A device of an array library: the functions of the library, and its name of the device."""
+
+    xp: Any
+    device: Any
+
+    @classmethod
+    def of_array(cls, array: Any) -> Device | None:
+        """Return the device of an array if scikit-learn is to dispatch on it.
+
+        It is None for arrays of NumPy and Dask, and for what is no array.
+        """
+        if not get_config()["array_api_dispatch"] or not is_foreign(array):
+            return None
+        is_of_pytorch = _is_of_pytorch(array)
+        xp = sys.modules["torch"] if is_of_pytorch else array.__array_namespace__()
+        device = cls(xp, array.device)
+        try:
+            xp.asarray(np.zeros(1), device=device.device)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise ValueError(
+                f"{device.title} has no float64, in which a fit is computed; give arrays of NumPy"
+            ) from error
+        return device
+
+    @property
+    def title(self) -> str:
+        """The library and the device in words."""
+        return f"{self.xp.__name__.rpartition('.')[2]} on {self.device}"
+
+    def put(self, array: Array) -> Any:
+        """Return an array of NumPy as one on the device."""
+        # PyTorch takes no negative strides, of single numbers either; it warns of read-only memory.
+        takes = array.flags.writeable and min(array.strides, default=0) >= 0
+        whole = np.asarray(array, order="C", copy=None if takes else True)
+        return self.xp.asarray(whole, device=self.device)
+
+
+def on_host(array: Any) -> Array:
+    """Return an array of any library and device as one of NumPy."""
+    if isinstance(array, np.ndarray | np.generic):
+        return np.asarray(array)
+    for copy_to_host in ("cpu", "get"):  # of PyTorch and of CuPy
+        if hasattr(array, copy_to_host):
+            return np.asarray(getattr(array, copy_to_host)())
+    return np.array(np.from_dlpack(array, device="cpu"))
+
+
+def on_this_host(array: Any) -> Any:
+    """Return an array on which scikit-learn is to dispatch as one of NumPy; others unchanged."""
+    return array if Device.of_array(array) is None else on_host(array)
+
+
+def _is_of_pytorch(array: Any) -> bool:
+    """Return whether something is a tensor of PyTorch, which has no `__array_namespace__`."""
+    return type(array).__module__ == "torch" and hasattr(array, "__dlpack__")

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.gamma.base import Dependence, Gamma, centred_by, frobenius_norm, weighted_sum
+from ism_dask.gamma.base import Dependence, Gamma, frobenius_norm, weighted_sum
 from ism_dask.gamma.row_values import check_complete, kinds_of, near_zero, target_as_array
 from ism_dask.gamma.targets import (
     MAX_WHOLE_CLASSES,
@@ -23,6 +23,7 @@ from ism_dask.gamma.targets import (
     standardise_target,
     target_dependence,
 )
+from ism_dask.linalg.subspaces import centred_by
 
 # Ridges of the regression, as shares of the largest eigenvalue of the kernel of s.
 _RIDGES = np.geomspace(1e-8, 1e2, 41)

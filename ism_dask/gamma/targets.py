@@ -18,11 +18,11 @@ from sklearn.utils.multiclass import type_of_target
 
 from ism_dask._types import Array
 from ism_dask._validation import check_choice
-from ism_dask.gamma.base import Dependence, Gamma, centred_by
-from ism_dask.gamma.row_values import distinct_labels, finite_numbers, near_zero, repeated_rows
-from ism_dask.kernels.widths import MULTISCALE, mean_of_gaussians, median_distance
+from ism_dask.gamma.base import Dependence, Gamma, repeated_rows
+from ism_dask.gamma.row_values import distinct_labels, finite_numbers, near_zero
+from ism_dask.kernels.pairing import MULTISCALE, mean_of_gaussians, median_distance
 from ism_dask.linalg.cholesky import PivotedCholesky
-from ism_dask.linalg.subspaces import largest_pairs
+from ism_dask.linalg.subspaces import centred_by, largest_pairs
 from ism_dask.rows.shards import Shards
 
 # The most rows from which the median distance of y is computed.

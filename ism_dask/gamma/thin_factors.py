@@ -10,7 +10,7 @@ from sklearn.metrics.pairwise import euclidean_distances
 
 from ism_dask._types import Array
 from ism_dask.gamma.targets import standardise_target, target_dependence
-from ism_dask.kernels.widths import mean_of_gaussians, median_distance
+from ism_dask.kernels.pairing import mean_of_gaussians, median_distance
 
 # Up to this number of rows the factor has the whole kernel, above it that of the most landmarks.
 WHOLE, _LANDMARKS = 1000, 300

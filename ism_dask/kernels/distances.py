@@ -12,8 +12,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask._validation import check_positive_int, squarable_float
 from ism_dask.kernels.base import Kernel, PointwiseKernel, Proportional, conic_sum
-from ism_dask.kernels.pairing import DISTANCE
-from ism_dask.kernels.widths import median_distance, neighbor_distances
+from ism_dask.kernels.pairing import DISTANCE, median_distance, neighbor_distances
 
 # The names of the rules that compute a width from the data.
 WIDTH_RULES = ("root", "median")

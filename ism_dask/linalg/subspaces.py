@@ -244,6 +244,14 @@ def relative_residual(W: Array, product: Array) -> float:
     return float(np.linalg.norm(product - W @ (W.T @ product))) / norm if norm > 0 else 0.0
 
 
+def centred_by(U: Array, weights: Array) -> Array:
+    """Return columns (n, r) minus their means by weights (n,)."""
+    centred = U - weights @ U / weights.sum()
+    # The mean of the centred rows is the rounding error of the mean.
+    centred -= weights @ centred / weights.sum()
+    return np.asarray(centred)
+
+
 def varimax(loadings: Array) -> Array:
     """Return the rotation R (q, q) for which `loadings` (d, q) R has the largest criterion.
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import RegressionRows, RidgeRegression, RowsInMemory
-from ism_dask.gamma.row_values import repeated_rows
+from ism_dask.gamma.base import repeated_rows
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg.subspaces import inverse_covariance
 from ism_dask.rows.raw import deal

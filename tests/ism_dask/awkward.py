@@ -7,7 +7,7 @@ import numpy as np
 from definition import Definition, centred, equal_classes, standardised
 
 from ism_dask.engines import Auto, Exact, Landmarks
-from ism_dask.estimators.row_order import row_order
+from ism_dask.estimators.input_rows import row_order
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import (
     Gaussian,

@@ -17,8 +17,8 @@ from ism_dask import (
     hsic,
     intervals,
 )
+from ism_dask.gamma.row_values import Device, on_host
 from ism_dask.linalg.subspaces import subspace_sine
-from ism_dask.rows.foreign_arrays import Device, on_host
 
 PLACE = strict.Device("device1")
 DEVICE = Device(strict, PLACE)

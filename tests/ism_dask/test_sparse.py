@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 
 from ism_dask import PredictiveIKDR, SupervisedIKDR, UnsupervisedIKDR
-from ism_dask.estimators import checks
+from ism_dask.estimators import input_rows
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg.subspaces import subspace_sine
 
@@ -41,7 +41,7 @@ GAP.data[3] = np.nan
     ],
 )
 def test_what_sparse_rows_cannot_have_is_refused(monkeypatch, model, rows, message):
-    monkeypatch.setattr(checks, "MOST_SPARSE_COLUMNS", 10)
+    monkeypatch.setattr(input_rows, "MOST_SPARSE_COLUMNS", 10)
     monkeypatch.setattr("ism_dask.rows.raw.MEMORY_NUMBERS", 10_000)
     with pytest.raises(ValueError, match=message):
         model.fit(rows, Y)

@@ -12,7 +12,7 @@ from ism_dask.clustering.spectral_embedding import PUBLISHED, REGULARISED, Graph
 from ism_dask.engines import Landmarks, as_engine
 from ism_dask.gamma.embedding_guides import EMBEDDING
 from ism_dask.kernels import KERNELS, Affinity, Gaussian, Laplacian, Linear, Multiquadric
-from ism_dask.kernels.widths import median_distance
+from ism_dask.kernels.pairing import median_distance
 from ism_dask.linalg.subspaces import (
     largest_pairs,
     leading_eigenpairs,
