@@ -66,16 +66,23 @@ class SupervisedProblem:
     @cached_property
     def dependence(self) -> Dependence:
         """The dependence that W is to explain."""
-        return self.dependence_on(self.parameters.target)
+        return self.dependence_on(target_name(self.y, self.parameters.target))
 
-    def dependence_on(self, target: str) -> Dependence:
-        """Return the dependence to explain, with y read as `target` says."""
-        dependence = target_dependence(self.y, target, self.weights)
+    @cached_property
+    def _dependences(self) -> dict[str, Dependence]:
+        return {}
+
+    def dependence_on(self, reading: str) -> Dependence:
+        """Return the dependence to explain, for a reading of y; each is computed once."""
+        if reading in self._dependences:
+            return self._dependences[reading]
+        dependence = target_dependence(self.y, reading, self.weights)
         if self.regression is not None:
             dependence = conditional(dependence, self.regression)
         if self.avoid is not None:
             avoided = self.avoid.dependence(self.weights)
             dependence = avoiding(dependence, avoided, self.parameters.avoid_weight)
+        self._dependences[reading] = dependence
         return dependence
 
     @cached_property
