@@ -153,6 +153,8 @@ def readable(X: Any) -> Any:
     if hasattr(X, "dtypes"):
         _check_frame(X)
         return X
+    if is_sparse(X) and X.format in {"dok", "lil"}:  # they have no array of their values
+        X = X.tocsr()
     values = X.data if is_sparse(X) else X
     return X if not isinstance(values, np.ndarray) else _readable_array(X, values)
 
