@@ -274,20 +274,14 @@ def standardisation_of(raw: Shards) -> Standardisation:
             f"{1 / _LARGEST:g} to {_LARGEST:g}. Take another unit"
         )
     if ((size > LARGE) | ((size < 1 / LARGE) & (size > 0))).any():
-        return _scaled_statistics(raw, size)
+        # Their squares would exceed the range of float64. Scaling by a power of two does not round.
+        unit = np.ldexp(1.0, np.frexp(np.where(size > 0, size, 1.0))[1] - 1)
+        scaling = Standardisation(np.zeros_like(unit), unit, np.ones(len(unit), dtype=bool))
+        scaled = raw.in_double().standardised(scaling)
+        affine = Standardisation.from_moments(scaled.fold(_column_moments))
+        scale = np.where(affine.varying, affine.scale * unit, 1.0)
+        return Standardisation(affine.mean * unit, scale, affine.varying)
     return Standardisation.from_moments(columns)
-
-
-def _scaled_statistics(raw: Shards, size: Array) -> Standardisation:
-    """Return the statistics of columns whose squares would exceed the range of float64."""
-    # Scaling by a power of two does not round.
-    unit = np.ldexp(1.0, np.frexp(np.where(size > 0, size, 1.0))[1] - 1)
-    scaling = Standardisation(np.zeros_like(unit), unit, np.ones(len(unit), dtype=bool))
-    affine = Standardisation.from_moments(
-        raw.in_double().standardised(scaling).fold(_column_moments)
-    )
-    scale = np.where(affine.varying, affine.scale * unit, 1.0)
-    return Standardisation(affine.mean * unit, scale, affine.varying)
 
 
 # For columns that are not finite, `standardisation_of` raises one error.
