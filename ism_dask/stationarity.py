@@ -66,10 +66,10 @@ def _true_product(
             true_product[: len(W)] = exact.product(W).product
             if not np.isfinite(true_product).all():  # single precision has overflowed
                 true_product[: len(W)] = exact.gradient(W).product
-        except MemoryError:
-            pass  # tiles may need more memory than landmarks did; that must not lose the fit
-        else:
-            return true_product, n
+        except MemoryError as error:
+            # Fewer rows would do, but then free memory would decide which residual is stated.
+            raise MemoryError(f"the residual under the true kernel: {error}") from error
+        return true_product, n
     least, most = _SAMPLE_ROWS
     affordable = int(_SAMPLE_SHARE * BUDGET / (n * max(q, _LEAST_COLUMNS)))
     rows = min(n, most, max(least, affordable))

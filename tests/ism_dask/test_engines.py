@@ -310,12 +310,15 @@ def test_the_caller_may_change_its_w():
     assert engine.objective(W) != before
 
 
-def test_a_fit_is_not_lost_where_tiles_do_not_fit(monkeypatch):
+def test_free_memory_does_not_decide_which_residual_is_stated(monkeypatch):
+    """Where tiles do not fit, a sample of rows would state another residual."""
     engine = _engine("landmarks", *_data(2400), Gaussian(2.0), 2, 600)
     solution = ISM(tol=0.01).solve(engine, 2, TimeLimit())
-    full = Mock(side_effect=MemoryError)
-    monkeypatch.setattr("ism_dask.engines.exact.ExactEngine.gradient", full)
-    assert 0 < with_true_residual(engine, solution).residual < 1
+    full = Mock(side_effect=MemoryError("a task needs 9 MiB; give the workers more memory"))
+    monkeypatch.setattr("ism_dask.engines.exact.ExactEngine.product", full)
+    refused = "the residual under the true kernel: a task needs 9 MiB; give the workers more"
+    with pytest.raises(MemoryError, match=refused):
+        with_true_residual(engine, solution)
 
 
 def test_an_engine_that_declines_on_the_way_leaves_nothing_behind(monkeypatch):
