@@ -269,6 +269,8 @@ def grown(
         return choice
     seen = stages[0]
     for stage in [*stages[1:], rows.counting]:
+        if sample.time_limit.is_over:
+            break
         joined = rows.some(target.keys, np.setdiff1d(stage, seen), 4 * RULES.first_rows)
         setting = setting_by_unseen(sample, rows.block(target, joined), W, setting)
         if len(stage) < len(rows.counting):

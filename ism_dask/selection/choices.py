@@ -138,7 +138,12 @@ def _exchanged(sample: Sample, choice: Choice) -> Choice:
 
 
 def _improved(sample: Sample, choice: Choice, steps: int) -> Choice:
-    """Return the choice after some steps of W, with the nearby setting of largest evidence."""
+    """Return the choice after some steps of W, with the nearby setting of largest evidence.
+
+    After the time limit the choice stays as it is.
+    """
+    if sample.time_limit.is_over:
+        return choice
     W, _ = sample.climbed(choice.W, sample.regression(choice.setting), steps)
     return Choice(W, *sample.best_setting(W, choice.setting), choice.start)
 

@@ -118,8 +118,12 @@ class Sample:
 
     @cached_property
     def start_settings(self) -> dict[str, tuple[Setting, float]]:
-        """For each start the setting of its largest evidence, and that; the best start first."""
-        settings = {name: self.best_setting(self.starts[name]) for name in self.start_names}
+        """For each start the setting of its largest evidence, and that; the best start first.
+
+        After the time limit it is the first start alone.
+        """
+        names = self.start_names[:1] if self.time_limit.is_over else self.start_names
+        settings = {name: self.best_setting(self.starts[name]) for name in names}
         return dict(sorted(settings.items(), key=lambda item: item[1][1], reverse=True))
 
     @cached_property
@@ -184,9 +188,12 @@ class Sample:
         """Return the setting of largest value, of `near` times factors, and that value.
 
         The search begins at the factors `first`; a width that is not free has the factor 1 alone.
+        After the time limit it ends there.
         """
         width, ridge = first if self.width_is_free else (1.0, first[1])
         widths = widths if self.width_is_free else (1.0,)
+        if self.time_limit.is_over:
+            widths, ridges = (width,), (ridge,)
         grid = [[near.times(each, factor) for factor in ridges] for each in widths]
         return climbed_grid(grid, values, (widths.index(width), ridges.index(ridge)))
 

@@ -53,6 +53,11 @@ def certify(
     if not residual <= limit:
         words = f"W is not stationary: its residual is {residual:.2g}, above {limit:.2g}"
         return _refused(certificate, words)
+    if not tangents.size:
+        words = (
+            "W spans all that it may use, so that J is the same for every such W; take fewer new "
+        )
+        return _refused(certificate, f"{words}features")
     slope = (2 * tangents.basis.T @ value.product).ravel()
     try:
         least, largest, error, distance = _extremes(hessian(), slope)
