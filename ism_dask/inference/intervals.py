@@ -211,8 +211,8 @@ def intervals(
         maximum = FittedMaximum.of_problem(problem)
         if not maximum.tangents.size:
             raise ValueError(
-                f"W spans all {len(fitted.components_)} features that it may use, so that no weight "
-                "of it is free; `intervals` needs fewer new features, or a larger `max_features`"
+                f"W spans all {len(fitted.components_)} features that it may use, so that no "
+                "weight is free; `intervals` needs fewer new features, or a larger `max_features`"
             )
         spread, axes = np.linalg.eigh(maximum.turn_covariance())
         normal = np.random.default_rng(0).normal(size=(_DRAWS, len(spread)))
