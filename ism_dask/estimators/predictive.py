@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
-from ism_dask.estimators.fitted import Fitted
 from ism_dask.estimators.fitted_maximum import FittedMaximum
 from ism_dask.estimators.prediction_fit import fit_prediction
-from ism_dask.estimators.preparation import Report
 from ism_dask.estimators.problem import SupervisedProblem
 from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.kernels import Kernel
@@ -152,6 +150,7 @@ default "auto"
     """
 
     needs_definite_kernel = True
+    _fitted = staticmethod(fit_prediction)
 
     n_components: int | str | None = "auto"
     _: KW_ONLY
@@ -165,9 +164,6 @@ default "auto"
     class_weight: dict[Any, float] | str | None = None
     warm_start: bool = False
     random_state: Any = None
-
-    def _fitted(self, problem: SupervisedProblem, report: Report) -> Fitted:
-        return fit_prediction(problem, report)
 
     def _certified(self, problem: SupervisedProblem) -> Certificate:
         maximum = FittedMaximum.of_problem(problem)

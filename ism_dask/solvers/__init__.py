@@ -9,7 +9,7 @@ from ism_dask.solvers.ascent import Ascent
 from ism_dask.solvers.base import Solver
 from ism_dask.solvers.ism import ISM
 
-__all__ = ["ISM", "SOLVERS", "Ascent", "Solver", "as_solver", "check_serves", "solver_name"]
+__all__ = ["ISM", "SOLVERS", "Ascent", "Solver", "as_solver"]
 
 SOLVERS: dict[str, type[Solver]] = {"ascent": Ascent, "ism": ISM}
 
