@@ -38,7 +38,8 @@ from ism_dask.engines.tiles import PROJECTED, with_projection
 from ism_dask.gamma.base import Dependence, Gamma
 from ism_dask.gamma.embedding_guides import EMBEDDING
 from ism_dask.kernels import Affinity, Kernel, ValueAsSlope
-from ism_dask.linalg.subspaces import canonical_signs, leading_eigenpairs_by_products
+from ism_dask.linalg.eigen import leading_eigenpairs_by_products
+from ism_dask.linalg.subspaces import canonical_signs
 from ism_dask.rows.raw import ROW_WEIGHTS, LoadedShard
 from ism_dask.rows.shards import ROWS_PER_SHARD, Shards
 

@@ -36,7 +36,8 @@ from ism_dask.records.iteration import ANGLE, RESIDUAL, Solution, State, Stoppin
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.raw import project
 from ism_dask.selection.sample import Setting
-from ism_dask.solvers import ISM, Solver, as_solver, check_serves
+from ism_dask.solvers import ISM, Solver
+from ism_dask.solvers.base import as_solver, check_serves
 from ism_dask.status import ComponentsWarning, Status, WeightsWarning
 
 if TYPE_CHECKING:

@@ -47,8 +47,8 @@ from ism_dask.observe import current_fit, fit_watcher
 from ism_dask.records.iteration import Round, StoppingOfRounds
 from ism_dask.rows.raw import project
 from ism_dask.rows.shards import Shards
-from ism_dask.solvers import Solver, solver_name
-from ism_dask.solvers.base import TimeLimit
+from ism_dask.solvers import Solver
+from ism_dask.solvers.base import TimeLimit, solver_name
 from ism_dask.solvers.search import Search
 from ism_dask.status import Status, components_advice
 from ism_dask.threads import single_threaded_blas

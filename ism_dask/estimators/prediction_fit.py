@@ -31,7 +31,7 @@ from ism_dask.estimators.training_rows import (
     sizes_of_stages,
 )
 from ism_dask.kernels import as_kernel
-from ism_dask.linalg.subspaces import largest_eigenvalue_outside
+from ism_dask.linalg.eigen import largest_eigenvalue_outside
 from ism_dask.observe import current_fit, fit_watcher
 from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.fit_report import DimensionTrial, FitReport
@@ -49,7 +49,7 @@ from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample
 from ism_dask.selection.support import few_features, marginal_shares
 from ism_dask.solvers import as_solver
-from ism_dask.solvers.ascent import Curvature, ascend, no_curvature
+from ism_dask.solvers.ascent import Curvature, ascend, diagonalised, no_curvature
 from ism_dask.solvers.base import TimeLimit
 from ism_dask.status import Status
 
@@ -188,7 +188,7 @@ def _climbed(
     if choice.is_start and not stages:
         evaluate = partial(regression.explained, blocks)
         ascent = ascend(evaluate, W, max_iter=0, on_iteration=reported)
-        return replace(ascent.diagonalised(), status=Status.START)
+        return replace(diagonalised(ascent), status=Status.START)
     quick = rows.for_steps(regression)
     if stages and rows.are_in_ranges(target):
         # Rows out of memory: stages go on over more and more of the shards.
@@ -205,7 +205,8 @@ def _climbed(
             saved_fit=saved_fit,
             on_iteration=reported,
             curvature=curvature,
-        ).diagonalised()
+        )
+        ascent = diagonalised(ascent)
         W, state, curvature = ascent.W, ascent.state, no_curvature()
     return ascent
 

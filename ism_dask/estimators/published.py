@@ -22,8 +22,8 @@ from ism_dask.observe import current_fit
 from ism_dask.records.fit_report import Certificate
 from ism_dask.records.iteration import State
 from ism_dask.rows.execution import on_this_machine
-from ism_dask.solvers import Solver, as_solver, solver_name
-from ism_dask.solvers.base import TimeLimit
+from ism_dask.solvers import Solver
+from ism_dask.solvers.base import TimeLimit, as_solver, solver_name
 from ism_dask.solvers.certificates import certify_dependence
 from ism_dask.solvers.search import Search, solution_of_whole_space
 from ism_dask.status import components_advice

@@ -20,7 +20,8 @@ from ism_dask.estimators.preparation import Prepared
 from ism_dask.gamma.base import AvoidingDependence, Dependence, repeated_rows
 from ism_dask.gamma.targets import NUMERIC_KERNELS, target_name
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.subspaces import centred_by, largest_pairs
+from ism_dask.linalg.eigen import largest_pairs
+from ism_dask.linalg.subspaces import centred_by
 from ism_dask.rows.raw import MANY_ROWS, MEMORY_NUMBERS, deal, fits_memory, rows_of_a_block
 from ism_dask.rows.shards import Shards
 from ism_dask.selection.choices import Choice

@@ -22,7 +22,8 @@ from ism_dask.gamma.base import Dependence, Gamma, repeated_rows
 from ism_dask.gamma.row_values import distinct_labels, finite_numbers, near_zero
 from ism_dask.kernels.pairing import MULTISCALE, mean_of_gaussians, median_distance
 from ism_dask.linalg.cholesky import PivotedCholesky
-from ism_dask.linalg.subspaces import centred_by, largest_pairs
+from ism_dask.linalg.eigen import largest_pairs
+from ism_dask.linalg.subspaces import centred_by
 from ism_dask.rows.shards import Shards
 
 # The most rows from which the median distance of y is computed.

@@ -9,7 +9,7 @@ from typing import Self
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.linalg.subspaces import rayleigh_ritz, relative_residual, subspace_sine
+from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.fit_report import FitReport
 from ism_dask.status import Status
 
@@ -191,12 +191,6 @@ class Solution:
     def n_iter(self) -> int:
         """The number of iterations."""
         return self.state.iteration
-
-    def diagonalised(self) -> Self:
-        """Return the solution with W rotated so that `W^T Phi W` is diagonal."""
-        W, values, product = rayleigh_ritz(self.W, self.product)
-        state = replace(self.state, W=W, eigenvalues=values)
-        return replace(self, state=state, product=product, residual=relative_residual(W, product))
 
 
 def relative_change(values: Array, before: Array) -> float:

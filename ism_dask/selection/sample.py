@@ -14,7 +14,7 @@ from ism_dask._types import Array
 from ism_dask.criteria.prediction import RegressionRows, RidgeRegression, RowsInMemory
 from ism_dask.gamma.base import repeated_rows
 from ism_dask.kernels import Gaussian
-from ism_dask.linalg.subspaces import inverse_covariance
+from ism_dask.linalg.eigen import inverse_covariance
 from ism_dask.rows.raw import deal
 from ism_dask.selection.rules import RULES, Factors
 from ism_dask.selection.starts import START_NAMES, starts_by_name

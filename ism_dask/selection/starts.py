@@ -11,7 +11,8 @@ from sklearn.linear_model import RidgeCV
 from sklearn.metrics.pairwise import euclidean_distances
 
 from ism_dask._types import Array
-from ism_dask.linalg.subspaces import largest_pairs, nearest_orthonormal
+from ism_dask.linalg.eigen import largest_pairs
+from ism_dask.linalg.subspaces import nearest_orthonormal
 from ism_dask.selection.rules import RULES
 
 # The name of the start by linear regression.

@@ -19,7 +19,7 @@ from ism_dask.criteria.curvature import Tangents, curvature, turn_covariance, wa
 from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.linalg.subspaces import subspace_shares
 from ism_dask.selection.rules import RULES
-from ism_dask.solvers.ascent import ascend
+from ism_dask.solvers.ascent import ascend, diagonalised
 
 
 def few_features(
@@ -43,7 +43,7 @@ def few_features(
         some = replace(rows, X=rows.X @ matrix)
         begin = np.linalg.qr(V)[0]
         ascent = ascend(partial(regression.explained, some), begin, max_iter=RULES.support_steps)
-        V = ascent.diagonalised().W
+        V = diagonalised(ascent).W
         if size is not None or (len(V) - q) * q > RULES.most_weights:
             n = len(V)
             fewer = int(RULES.remains * n) if n > RULES.singly else n - 1

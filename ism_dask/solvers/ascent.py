@@ -17,6 +17,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import Explained
 from ism_dask.kernels.base import check_finite
+from ism_dask.linalg.eigen import rayleigh_ritz
 from ism_dask.linalg.subspaces import nearest_orthonormal, relative_residual, tangent
 from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.iteration import RESIDUAL, Solution, State
@@ -116,7 +117,7 @@ def ascend(
     those in the history, or if in the mean of five steps J changes by a smaller share than `still`.
     It continues the history of `state`; it is the next run of a saved fit, and continues where that
     was interrupted. The steps begin with the curvature of an ascent on other rows or in single
-    precision, if given. `W^T Phi W` is diagonal only after `Solution.diagonalised`.
+    precision, if given. `W^T Phi W` is diagonal only after `diagonalised`.
     """
     time_limit = TimeLimit() if time_limit is None else time_limit
     memory = no_curvature() if curvature is None else curvature
@@ -138,6 +139,16 @@ def ascend(
     product = steps.value.product
     residual = relative_residual(state.W, product)
     return Solution(state, status, product, residual, steps.limit_here)
+
+
+def diagonalised(solution: Solution) -> Solution:
+    """Return a solution with W rotated so that `W^T Phi W` is diagonal."""
+    W, values, product = rayleigh_ritz(solution.W, solution.product)
+    state, residual = (
+        replace(solution.state, W=W, eigenvalues=values),
+        relative_residual(W, product),
+    )
+    return replace(solution, state=state, product=product, residual=residual)
 
 
 class AscentSteps:

@@ -12,7 +12,8 @@ from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh
 from ism_dask._types import Array
 from ism_dask.criteria.curvature import Tangents
 from ism_dask.engines import ExactEngine, Problem
-from ism_dask.linalg.subspaces import largest_eigenvalue_outside, relative_residual
+from ism_dask.linalg.eigen import largest_eigenvalue_outside
+from ism_dask.linalg.subspaces import relative_residual
 from ism_dask.records.fit_report import Certificate
 from ism_dask.records.iteration import RESIDUAL
 from ism_dask.solvers.ascent import Slope

@@ -22,14 +22,13 @@ from ism_dask.engines.base import (
     space_of,
 )
 from ism_dask.kernels.base import check_finite
-from ism_dask.linalg.subspaces import (
+from ism_dask.linalg.eigen import (
     Spectrum,
     largest_eigenvalue_outside,
     leading_eigenpairs,
     rayleigh_ritz,
-    relative_residual,
-    subspace_sine,
 )
+from ism_dask.linalg.subspaces import relative_residual, subspace_sine
 from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.fit_report import FitReport
 from ism_dask.records.iteration import (

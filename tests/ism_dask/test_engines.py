@@ -26,7 +26,7 @@ from ism_dask.engines.tiles import with_projection
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Multiquadric, Polynomial, RelativeGaussian
 from ism_dask.kernels.inner_products import Monomials
-from ism_dask.linalg.subspaces import leading_eigenpairs
+from ism_dask.linalg.eigen import leading_eigenpairs
 from ism_dask.observe import watching_fits
 from ism_dask.solvers import ISM
 from ism_dask.solvers.base import TimeLimit

@@ -15,7 +15,8 @@ from sklearn.preprocessing import scale
 from ism_dask import PredictiveIKDR, UnsupervisedIKDR, hsic
 from ism_dask.gamma.targets import class_dependence
 from ism_dask.kernels import Gaussian, Polynomial, RelativeGaussian
-from ism_dask.linalg.subspaces import largest_eigenvalue_outside, varimax
+from ism_dask.linalg.eigen import largest_eigenvalue_outside
+from ism_dask.linalg.subspaces import varimax
 from ism_dask.selection.support import marginal_shares
 from ism_dask.solvers import ISM
 

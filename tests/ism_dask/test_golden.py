@@ -21,7 +21,7 @@ from sklearn.preprocessing import scale
 from flows.builtin import ingest
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, as_kernel
-from ism_dask.linalg.subspaces import leading_eigenpairs
+from ism_dask.linalg.eigen import leading_eigenpairs
 from ism_dask.solvers import ISM
 from ism_dask.solvers.ism import spectral_state
 

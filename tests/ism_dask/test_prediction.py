@@ -23,12 +23,8 @@ from ism_dask.estimators.problem import supervised_problem
 from ism_dask.estimators.training_rows import TrainingRows
 from ism_dask.kernels import Gaussian, Laplacian, Polynomial
 from ism_dask.linalg import cholesky
-from ism_dask.linalg.subspaces import (
-    inverse_covariance,
-    relative_residual,
-    subspace_distance,
-    subspace_sine,
-)
+from ism_dask.linalg.eigen import inverse_covariance
+from ism_dask.linalg.subspaces import relative_residual, subspace_distance, subspace_sine
 from ism_dask.rows.raw import deal
 from ism_dask.rows.shards import cut
 from ism_dask.selection.choices import (
@@ -83,6 +79,7 @@ def _objective(regression, block, W):
 @few
 @given(SEEDS)
 @example(2_388_408_767)
+@example(706_086)
 def test_j_and_its_gradient_are_those_of_the_definition(seed):
     regression, block, W = _problem(seed)
     value = regression.explained(block, W)
@@ -94,7 +91,7 @@ def test_j_and_its_gradient_are_those_of_the_definition(seed):
     # The difference of two J resolves no smaller slopes. Rounding hides some from the short step,
     # and curvature some from the long one.
     slopes = [(J(W + h * along) - J(W - h * along)) / (2 * h) for h in (1e-5, 1e-3)]
-    close = [pytest.approx(slope, rel=1e-4, abs=1e-6 * size + 1e-10) for slope in slopes]
+    close = [pytest.approx(slope, rel=1e-4, abs=1e-6 * size + 1e-9) for slope in slopes]
     assert 2 * np.sum(value.product * along) in close
 
 

@@ -13,12 +13,8 @@ from ism_dask.engines import Landmarks, as_engine
 from ism_dask.gamma.embedding_guides import EMBEDDING
 from ism_dask.kernels import KERNELS, Affinity, Gaussian, Laplacian, Linear, Multiquadric
 from ism_dask.kernels.pairing import median_distance
-from ism_dask.linalg.subspaces import (
-    largest_pairs,
-    leading_eigenpairs,
-    leading_eigenpairs_by_products,
-    subspace_sine,
-)
+from ism_dask.linalg.eigen import largest_pairs, leading_eigenpairs, leading_eigenpairs_by_products
+from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.rows.shards import cut
 
 N, D, K = 150, 6, 3
