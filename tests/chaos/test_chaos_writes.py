@@ -38,7 +38,7 @@ from flows.services.liveness import ArtifactPage, RunReceipt
 from flows.services.service import ServiceRecord, services_folder
 from flows.settings.base import TransformSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
-from storage import Checkpoints, PartialResults, home, ingest_table, save_results, write_history
+from storage import Checkpoints, PartialResults, home, ingest_table, write_history
 
 
 def fit(run):
@@ -52,14 +52,13 @@ def furnish():
     stock()
     ingest("wine")
     run_fit(fit("wine-two"))
-    save_results("tables", "tables", config={}, metrics={"cells": [], "others": []}, versions={})
     services_folder().mkdir()
     (home() / "raw" / "own").mkdir(parents=True)
     beside().mkdir()
     rows = "".join(f"{n % 7},{n % 5},{'no' if n % 2 else 'yes'}\n" for n in range(2000))
     (beside() / "own.csv").write_text(f"a,b,y\n{rows}")
     write_history("own", [{"state": "published"}])
-    for name in ("a table", "a slip", "a record", "a report", "new features", "tables"):
+    for name in ("a table", "a slip", "a record", "a report", "new features"):
         WRITES[name]()
     (home() / "raw" / "own" / "file").write_bytes(b"old")
 
