@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import psutil
@@ -37,7 +38,9 @@ def answer_of(api: str, method: str, what: str, **more: Any) -> httpx.Response:
 
 def _token(api: str, auth: Any) -> dict[str, str]:
     """Return what a server of `up` demands of those who send something: a token it has given."""
-    client = "tests"
+    client = (
+        uuid4().hex
+    )  # a token ends with the next one of its client, in any process of the tests
     reply = ask("GET", f"{api}/csrf-token", params={"client": client}, auth=auth)
     token = reply.json()["token"] if reply.is_success else ""
     return {"Prefect-Csrf-Token": token, "Prefect-Csrf-Client": client}
