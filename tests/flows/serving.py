@@ -38,9 +38,8 @@ def answer_of(api: str, method: str, what: str, **more: Any) -> httpx.Response:
 
 def _token(api: str, auth: Any) -> dict[str, str]:
     """Return what a server of `up` demands of those who send something: a token it has given."""
-    client = (
-        uuid4().hex
-    )  # a token ends with the next one of its client, in any process of the tests
+    # A token ends with the next one of its client, which another process of the tests may ask for.
+    client = uuid4().hex
     reply = ask("GET", f"{api}/csrf-token", params={"client": client}, auth=auth)
     token = reply.json()["token"] if reply.is_success else ""
     return {"Prefect-Csrf-Token": token, "Prefect-Csrf-Client": client}
