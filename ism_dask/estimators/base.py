@@ -304,7 +304,7 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
         if advice := self.report_.weights_advice:
             warnings.warn(f"{name}: {advice}", WeightsWarning, stacklevel=depth)
         status, n_iter = solution.status, solution.n_iter
-        if status is Status.CONVERGED or status.is_requested:
+        if status.is_requested:
             return
         after = "in" if status is Status.MAX_ITER else "after"
         warnings.warn(

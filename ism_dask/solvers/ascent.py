@@ -144,11 +144,8 @@ def ascend(
 def diagonalised(solution: Solution) -> Solution:
     """Return a solution with W rotated so that `W^T Phi W` is diagonal."""
     W, values, product = rayleigh_ritz(solution.W, solution.product)
-    state, residual = (
-        replace(solution.state, W=W, eigenvalues=values),
-        relative_residual(W, product),
-    )
-    return replace(solution, state=state, product=product, residual=residual)
+    state = replace(solution.state, W=W, eigenvalues=values)
+    return replace(solution, state=state, product=product, residual=relative_residual(W, product))
 
 
 class AscentSteps:
