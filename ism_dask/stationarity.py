@@ -16,6 +16,7 @@ from ism_dask.gamma.base import GAMMA_FACTS
 from ism_dask.linalg.subspaces import relative_residual
 from ism_dask.records.iteration import Solution
 from ism_dask.rows.raw import LoadedShard, RowFact
+from ism_dask.status import Status
 
 # The largest deviation of `W^T W` from the identity that a solution may have.
 _ORTHONORMAL = 1e-10
@@ -24,6 +25,8 @@ _ORTHONORMAL = 1e-10
 # cores.
 BUDGET = 4e10
 _LEAST_COLUMNS = 10
+# A fit that is over its time has a smaller budget, by this factor.
+_SHARE_WHEN_LATE = 0.01
 # Beyond the budget a sample of rows is compared with all rows, in about this share of that time.
 _SAMPLE_SHARE = 0.5
 _SAMPLE_ROWS = (500, 5000)
@@ -33,7 +36,8 @@ def with_true_residual(engine: Engine, solution: Solution) -> Solution:
     """Return the solution by an engine with its residual under the true kernel.
 
     If the engine approximates, the residual is taken over all pairs of rows as long as that is
-    affordable, and otherwise over a random sample of rows against all rows.
+    affordable, and otherwise over a random sample of rows against all rows. After the time limit
+    of a fit, little is affordable.
     """
     W, product, rows = solution.W, solution.product, engine.problem.shards.n_rows
     off = float(np.abs(W.T @ W - np.eye(W.shape[1])).max())
@@ -45,7 +49,8 @@ def with_true_residual(engine: Engine, solution: Solution) -> Solution:
     double = engine.double
     if double.approximate and isinstance(double, LandmarkEngine):
         exact = ExactEngine(engine.problem, W.shape[1])
-        product, rows = _true_product(double, exact, W[: engine.problem.d], product)
+        budget = BUDGET * (_SHARE_WHEN_LATE if solution.status is Status.OVER_CAP else 1.0)
+        product, rows = _true_product(double, exact, W[: engine.problem.d], product, budget)
     report = replace(
         solution.report, engine=engine.name, engine_note=engine.note, residual_rows=rows
     )
@@ -53,7 +58,7 @@ def with_true_residual(engine: Engine, solution: Solution) -> Solution:
 
 
 def _true_product(
-    engine: LandmarkEngine, exact: ExactEngine, W: Array, product: Array
+    engine: LandmarkEngine, exact: ExactEngine, W: Array, product: Array, budget: float
 ) -> tuple[Array, int]:
     """Return Phi W under the true kernel, and how many rows were compared with all rows for it.
 
@@ -61,7 +66,7 @@ def _true_product(
     for the directions in which the rows are constant.
     """
     n, q, true_product = engine.problem.shards.n_rows, W.shape[1], product.copy()
-    if n**2 * max(q, _LEAST_COLUMNS) <= BUDGET:
+    if n**2 * max(q, _LEAST_COLUMNS) <= budget:
         try:
             true_product[: len(W)] = exact.product(W).product
             if not np.isfinite(true_product).all():  # single precision has overflowed
@@ -71,7 +76,7 @@ def _true_product(
             raise MemoryError(f"the residual under the true kernel: {error}") from error
         return true_product, n
     least, most = _SAMPLE_ROWS
-    affordable = int(_SAMPLE_SHARE * BUDGET / (n * max(q, _LEAST_COLUMNS)))
+    affordable = int(_SAMPLE_SHARE * budget / (n * max(q, _LEAST_COLUMNS)))
     rows = min(n, most, max(least, affordable))
     true_product[: len(W)] += _correction(engine, W, rows)
     return true_product, rows

@@ -85,7 +85,11 @@ class ISM(Solver):
     max_iter : int, default 300
         Maximum number of iterations, steps along the gradient of J included.
     max_seconds : float, optional
-        Time limit: stop after this many seconds, and keep the best W so far.
+        Time limit: stop after this many seconds, and keep the best W so far. The step in progress
+        ends, the first one in any case, and one pass over the rows computes J and the residual; an
+        engine that approximates takes the residual over a sample if there are many rows
+        (`report_.residual_rows`). With 20,000 rows, 50 columns and two cores this takes a second or
+        two by landmarks, and five by "exact".
 
     Examples
     --------
@@ -259,17 +263,18 @@ class SpectralSteps:
     def solution(self, state: State, status: Status) -> Solution:
         """Return the solution with the best W of a run.
 
-        By the published rule the eigengap is that of the Phi whose eigenvectors W has, otherwise
-        that of Phi(W). In either case one kind of pass computes all numbers, so that a run that
-        was interrupted comes to the same bits.
+        By the published rule, and after the time limit, the eigengap is that of the Phi whose
+        eigenvectors W has, otherwise that of Phi(W). In either case one kind of pass computes all
+        numbers, so that a run that was interrupted comes to the same bits.
         """
-        W = state.best
-        if self._options.tol is None:
-            return solution_at(self._operator, W, status, state.history, self._phi(W))
+        W, tol = state.best, self._options.tol
         last = self._last(W)
+        has_time = status is not Status.OVER_CAP or isinstance(last, PhiEvaluation)
+        if tol is None and has_time:
+            return solution_at(self._operator, W, status, state.history, self._phi(W))
         product = last if isinstance(last, ProductEvaluation) else self._operator.gradient(W)
         solution = solution_at(self._operator, W, status, state.history, product, state.following)
-        least = RESIDUAL if self._options.tol <= RESIDUAL else _STATIONARY
+        least = RESIDUAL if tol is not None and tol <= RESIDUAL else _STATIONARY
         if solution.status is Status.TOLERANCE and solution.residual <= least:
             return replace(solution, status=Status.CONVERGED)
         return solution

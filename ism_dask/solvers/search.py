@@ -170,9 +170,11 @@ class Search:
         # are dissimilar. Do not seek that maximum in runs that end by `tol`, before the last round.
         climbs = operator.engine.problem.gamma.is_psd or not self._is_published
         swings = solution.status is Status.SWINGS
-        if climbs and swings and not self._finer(operator.engine, solution):
-            return self._ascend(operator, solution)
-        return solution
+        if not climbs or not swings or self._finer(operator.engine, solution):
+            return solution
+        if self.time_limit.is_over:
+            return replace(solution, status=Status.OVER_CAP)
+        return self._ascend(operator, solution)
 
     def _ascend(self, operator: PaddedOperator, solution: Solution) -> Solution:
         """Return the solution of gradient steps, the first of them in the precision of the rows."""

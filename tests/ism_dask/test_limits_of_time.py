@@ -1,13 +1,16 @@
-"""A limit of time holds for all parts of a fit by prediction, not for its steps alone."""
+"""A limit of time holds for all parts of a fit, not for its steps alone."""
 
 import numpy as np
 import pytest
 from models import CULTIVAR, WINE, quiet
 
-from ism_dask import PredictiveIKDR, intervals
+from ism_dask import PredictiveIKDR, SupervisedIKDR, intervals
+from ism_dask.engines import ExactEngine
+from ism_dask.kernels import Gaussian
 from ism_dask.selection.sample import Sample
-from ism_dask.solvers import Ascent
+from ism_dask.solvers import ISM, Ascent
 from ism_dask.solvers.ascent import ascend_roughly
+from ism_dask.solvers.ism import SpectralSteps
 from ism_dask.status import Status
 
 
@@ -35,6 +38,58 @@ def test_after_the_limit_there_are_no_grids_of_settings_and_no_steps(monkeypatch
     assert len(evaluated) <= 4
     assert not climbed
     assert np.isfinite(fitted.transform(X)).all()
+
+
+@quiet
+@pytest.mark.parametrize(
+    ("kernel", "n", "allowed"), [("gaussian", 7000, []), ("distance", 300, ["phi", "product"])]
+)
+def test_after_the_limit_there_is_one_pass_over_all_pairs_of_rows_at_most(
+    monkeypatch, kernel, n, allowed
+):
+    """By landmarks there is none: the residual under the true kernel is that of some rows."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 5))
+    y = np.sin(2 * X[:, 0]) + X[:, 1] + 0.1 * rng.normal(size=n)
+    passes = []
+    for name in ("phi", "product"):
+        method = getattr(ExactEngine, name)
+
+        def noted(self, W, name=name, method=method):
+            passes.append(name)
+            return method(self, W)
+
+        monkeypatch.setattr(ExactEngine, name, noted)
+    fitted = SupervisedIKDR(1, kernel=kernel, solver=ISM(max_seconds=1e-9)).fit(X, y)
+    assert fitted.status_ is Status.OVER_CAP
+    assert fitted.n_iter_ == 1
+    assert passes == allowed
+    true_residual = fitted.certify(X, y).residual
+    assert true_residual > 1e-3
+    assert fitted.residual_ == pytest.approx(true_residual, rel=1e-2)
+
+
+@quiet
+def test_gradient_steps_do_not_begin_after_the_limit(monkeypatch):
+    """The spectral steps swing here, so that without a limit an ascent follows."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 10))
+    y = rng.normal(size=60)
+    solver = ISM(max_seconds=3600.0)
+    assert SupervisedIKDR(1, kernel=Gaussian(0.3), solver=solver).fit(X, y).converged_
+    swings, begun = SpectralSteps.terminate, []
+
+    def late(self, state):
+        """Let the time run out when the steps swing."""
+        if (status := swings(self, state)) is Status.SWINGS:
+            self._time_limit.max_seconds = 0.0
+        return status
+
+    monkeypatch.setattr(SpectralSteps, "terminate", late)
+    monkeypatch.setattr("ism_dask.solvers.search.ascend", lambda *_, **__: begun.append(1))
+    fitted = SupervisedIKDR(1, kernel=Gaussian(0.3), solver=solver).fit(X, y)
+    assert fitted.status_ is Status.OVER_CAP
+    assert not begun
 
 
 @quiet
