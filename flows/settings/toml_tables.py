@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 from pydantic import AfterValidator, TypeAdapter, ValidationError, ValidationInfo
 from pydantic_core import to_json
 
-from flows.errors import SettingsError
+from flows.errors import SettingsError, replacement
 from storage.errors import did_you_mean
 
 T = TypeVar("T")
@@ -113,20 +113,21 @@ def _first_error(kind: Any, values: Any, error: ValidationError) -> TableError:
     )
     if wrong["type"] == _UNKNOWN:
         names = _names_at(kind, path[:-1])
-        advice = did_you_mean(str(path[-1]), names) or f"expected one of {', '.join(names)}"
+        gone, expected = replacement(str(path[-1])), f"expected one of {', '.join(names)}"
+        advice = f"{gone}{expected}" if gone else did_you_mean(str(path[-1]), names) or expected
         return TableError(f"`{key_text(path)}` is no setting; {advice.strip()}", path)
     if wrong["type"] == "missing":
         name = key_text((*path, str(wrong["loc"][-1])))
         return TableError(f"`{name}` is missing; it has no default", path)
     if wrong["type"] == "value_error":
         return within(wrong["ctx"]["error"], *path)
-    expected = dict.fromkeys(
+    kinds = dict.fromkeys(
         _EXPECTED.get(each["type"], each["msg"]).format(**each.get("ctx", {}))
         for at, each in located
         if at == path
     )
     value = "a table" if isinstance(wrong["input"], dict) else repr(wrong["input"])
-    return TableError(f"`{key_text(path)}` is {value}; expected {' or '.join(expected)}", path)
+    return TableError(f"`{key_text(path)}` is {value}; expected {' or '.join(kinds)}", path)
 
 
 def _path_of(location: KeyPath, values: Any) -> KeyPath:
