@@ -14,12 +14,13 @@ from sklearn.preprocessing import StandardScaler
 from benchmarks.fits import quiet
 from benchmarks.studies.rivals import RIVALS, Rival
 from benchmarks.studies.rivals_by_gradients import is_classes
+from benchmarks.studies.rivals_of_packages import PACKAGED, missing
 from ism_dask import PredictiveIKDR, SupervisedIKDR
 from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.kernels import Gaussian
 
 Array = NDArray[Any]
-DEFAULT, PAPER = "default", "paper's settings"
+DEFAULT, PAPER, LASSO = "default", "paper's settings", "LassoNet"
 # The paper's settings that differ from the defaults of the library; no other place has them.
 PAPER_SETTINGS: dict[str, Any] = {
     "kernel": Gaussian(sigma="median"),
@@ -47,7 +48,7 @@ class Projection:
 Method = Callable[[Array, Array, int], Projection]
 
 
-def _by_other_method(method: Rival, X: Array, y: Array, q: int) -> Projection:
+def by_other_method(method: Rival, X: Array, y: Array, q: int) -> Projection:
     """Return the projection by another method, fitted to standardised columns."""
     scaler = StandardScaler().fit(X)
     return Projection(method(scaler.transform(X), y, q), scaler.mean_, scaler.scale_)
@@ -70,8 +71,13 @@ def _fitted(model: SupervisedBase, X: Array, y: Array) -> Projection:
     return Projection(model.components_.T, model.mean_, model.scale_)
 
 
+# LassoNet takes a minute a fit: it is fitted only where columns are many.
+OTHERS: dict[str, Rival] = {
+    **RIVALS,
+    **{name: fit for name, (_, fit) in PACKAGED.items() if name != LASSO and not missing(name)},
+}
 METHODS: dict[str, Method] = {
-    **{name: partial(_by_other_method, rival) for name, rival in RIVALS.items()},
+    **{name: partial(by_other_method, rival) for name, rival in OTHERS.items()},
     PAPER: _paper,
     DEFAULT: _default,
 }

@@ -14,7 +14,8 @@ from sklearn.svm import SVC, SVR
 from benchmarks.measure import Figure, in_processes, say
 from benchmarks.registry import figure
 from benchmarks.rows import Array
-from benchmarks.studies.methods import DEFAULT, METHODS, PAPER, projection
+from benchmarks.studies.methods import DEFAULT, PAPER, projection
+from benchmarks.studies.rivals import RIVALS
 from benchmarks.studies.rivals_by_gradients import is_classes
 
 _TABLES: dict[str, Callable[[], tuple[Array, Array]]] = {
@@ -24,7 +25,7 @@ _TABLES: dict[str, Callable[[], tuple[Array, Array]]] = {
     "diabetes": lambda: load_diabetes(return_X_y=True),
 }
 _FEATURES, _FOLDS, _SEED = (1, 2, 3), 5, 7
-_READABLE = tuple(each for each in METHODS if each not in {DEFAULT, PAPER})
+_METHODS = (*RIVALS, PAPER, DEFAULT)
 _MOST_ON_AVERAGE, _MOST = 0.012, 0.05
 
 
@@ -42,13 +43,13 @@ def real_tables() -> Figure:
     for table in _TABLES:
         for q in _FEATURES:
             folds = [next(scores) for _ in range(_FOLDS)]
-            means = {name: float(np.mean([fold[name] for fold in folds])) for name in METHODS}
-            lost = max(means[name] for name in _READABLE) - means[DEFAULT]
+            means = {name: float(np.mean([fold[name] for fold in folds])) for name in _METHODS}
+            lost = max(means[name] for name in RIVALS) - means[DEFAULT]
             lines.append({"table": table, "q": q, **means, "lost": lost})
             say(f"{table}, q = {q}: {means[DEFAULT]:.3f}, lost {lost:.3f}")
     lost = [line["lost"] for line in lines]
     by_method = {
-        name: float(np.mean([_best(line) - line[name] for line in lines])) for name in METHODS
+        name: float(np.mean([_best(line) - line[name] for line in lines])) for name in _METHODS
     }
     return {
         "table": [*lines, {"table": "mean loss to the best of all", "q": 0, **by_method}],
@@ -60,7 +61,7 @@ def real_tables() -> Figure:
 
 
 def _best(line: Figure) -> float:
-    return max(line[name] for name in METHODS)
+    return max(line[name] for name in _METHODS)
 
 
 def _scores(table: str, q: int, fold: int) -> dict[str, float]:
@@ -74,7 +75,7 @@ def _scores(table: str, q: int, fold: int) -> dict[str, float]:
     else:
         judges, y = (KNeighborsRegressor(10), SVR()), y / y[train].std()
     found = {}
-    for name in METHODS:
+    for name in _METHODS:
         new = projection(name, X[train], y[train], q)
         scaler = StandardScaler().fit(new.transform(X[train]))
         seen, unseen = (scaler.transform(new.transform(X[rows])) for rows in (train, test))

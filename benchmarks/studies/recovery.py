@@ -16,8 +16,8 @@ from benchmarks.measure import Figure, Run, in_processes, say, timed
 from benchmarks.pictures import draw_recovery
 from benchmarks.registry import figure
 from benchmarks.studies.designs import DESIGNS, UNSEEN, Design, distance, seeded
-from benchmarks.studies.methods import DEFAULT, METHODS, PAPER, projection
-from benchmarks.studies.rivals import RIVALS
+from benchmarks.studies.methods import DEFAULT, LASSO, METHODS, OTHERS, PAPER, projection
+from benchmarks.studies.rivals_of_packages import PACKAGED, provenance
 
 # The distances and the seconds of each method that was measured on a design, one for each draw.
 _Piece: TypeAlias = dict[str, dict[str, list[float]]]
@@ -32,15 +32,16 @@ _SIMPLE, _MOST_ABOVE = ("LDA", "PLS"), 0.05
 
 
 @figure
-def recovery(designs: str = "*", methods: str = "*") -> Figure:
+def recovery(designs: str = "*", methods: str = "*", draws: str = "10") -> Figure:
     """Distance from the true subspace, for 17 designs and 20 that no setting was chosen by.
 
     It is `|P - Q|_F / sqrt(2 q)` of the projectors in units of X: 0 for the true subspace, 1 for
     one that is orthogonal to it, near .89 for a random plane in ten columns. Means over ten draws
-    with 500 rows, and over five draws of the unseen designs, which have rows of their own.
-    `default` is `PredictiveIKDR(q).fit(X, y)`; `paper's settings` has the median width, a linear
-    kernel for numeric y and one start. The other methods are written by their definitions in
-    `benchmarks/studies/rivals*.py`; LDA and NCA get five slices of a numeric y. `best rival` and
+    with 500 rows, and over five draws of the unseen designs, which have rows of their own; `draws`
+    makes it fewer. `default` is `PredictiveIKDR(q).fit(X, y)`; `paper's settings` has the median
+    width, a linear kernel for numeric y and one start. The other methods are in
+    `benchmarks/studies/rivals*.py`, most of them written by their definitions; LDA and NCA get five
+    slices of a numeric y. `best rival` and
     `by best rival` (the default's distance divided by that of the best other method) use the
     means, and so does `above LDA and PLS` (the default's distance less that of the better of the
     two).
@@ -52,10 +53,11 @@ def recovery(designs: str = "*", methods: str = "*") -> Figure:
             f"no design {designs!r} or no method {methods!r}; give a name or a pattern of "
             f"{[each.name for each in _ALL]} and of {list(METHODS)}"
         )
-    cells = [(number, draw, chosen) for number in numbers for draw in range(_draws(number))]
+    counts = {number: min(int(draws), _draws(number)) for number in numbers}
+    cells = [(number, draw, chosen) for number in numbers for draw in range(counts[number])]
     runs = in_processes(_measured, cells, _PROCESSES)
     for number in numbers:
-        _keep(_ALL[number], list(islice(runs, _draws(number))))
+        _keep(_ALL[number], list(islice(runs, counts[number])))
     return _figure()
 
 
@@ -120,7 +122,10 @@ def _figure() -> Figure:
             and most_above <= _MOST_ABOVE
         ),
         "picture": str(_PICTURE),
-        "notes": [_note(design) for design in _ALL],
+        "notes": [
+            *(_note(design) for design in _ALL),
+            *(provenance(name) for name in PACKAGED if name != LASSO),
+        ],
     }
 
 
@@ -132,7 +137,7 @@ def _lines(designs: Sequence[Design]) -> list[Figure]:
 def _line(name: str, distances: dict[str, list[float]]) -> Figure:
     """Return the mean distance of each method over draws, and the default's beside the others'."""
     means = {method: float(np.mean(distances[method])) for method in METHODS}
-    best = min(RIVALS, key=lambda method: means[method])
+    best = min(OTHERS, key=lambda method: means[method])
     return {
         "design": name,
         **{method: round(mean, 3) for method, mean in means.items()},
@@ -178,7 +183,7 @@ def _summary(lines: list[Figure]) -> Figure:
         "designs": len(lines),
         "mean_distance": means[DEFAULT],
         "mean_distance_with_paper's_settings": means[PAPER],
-        "least_mean_distance_of_a_rival": min(means[rival] for rival in RIVALS),
+        "least_mean_distance_of_a_rival": min(means[rival] for rival in OTHERS),
         "near_the_best": _near(lines)[DEFAULT],
     }
 

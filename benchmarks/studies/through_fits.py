@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from benchmarks.measure import Figure, in_processes, say
 from benchmarks.registry import figure, long_figure
-from benchmarks.studies.designs import Classes, Design, Noisy
+from benchmarks.studies.designs import UNSEEN, Classes, Design, Noisy
 from ism_dask import PredictiveIKDR, SupervisedIKDR, dependence_test, fitted_dependence_test
 
 Array = np.ndarray[Any, Any]
@@ -36,14 +37,10 @@ _DESIGNS = {
             np.eye(2),
             Classes(_six_sectors),
         ),
-        Design(
-            "hyperboloid",
-            "y = x1^2 + x2^2 > x3^2 + 0.7",
-            np.eye(3),
-            Classes(lambda u, v, w: u**2 + v**2 > w**2 + 0.7),
-            d=30,
+        *(
+            replace(next(each for each in UNSEEN if each.name == name), d=d, n=500)
+            for name, d in (("hyperboloid", 30), ("slab", 40))
         ),
-        Design("slab", "y = |x1| < 0.67", np.eye(1), Classes(lambda z: np.abs(z) < 0.67), d=40),
         Design(
             "triple product",
             "y = x1 x2 x3 + 0.3 e",

@@ -31,8 +31,9 @@ from benchmarks.studies.designs import (
     efficiency_bound,
     seeded,
 )
-from benchmarks.studies.methods import METHODS, projection
+from benchmarks.studies.methods import LASSO, METHODS, projection
 from benchmarks.studies.recovery import _figure
+from benchmarks.studies.rivals_of_packages import PACKAGED, lasso_network, missing
 from ism_dask.kernels import Gaussian, Polynomial
 
 
@@ -200,7 +201,20 @@ def test_distance_is_0_for_the_truth_and_1_for_what_is_orthogonal():
     assert distance(B, Q[:, 1:3]) == pytest.approx(np.sqrt(0.5))
 
 
-@pytest.mark.parametrize("method", METHODS)
+each_method = pytest.mark.parametrize(
+    "method",
+    [
+        *METHODS,
+        *(
+            pytest.param(name, marks=pytest.mark.skip(missing(name)))
+            for name in PACKAGED
+            if name != LASSO and missing(name)
+        ),
+    ],
+)
+
+
+@each_method
 def test_every_method_recovers_a_line_in_columns_of_unequal_units(method):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(400, 5)) * [1, 2, 5, 0.5, 1]
@@ -209,7 +223,7 @@ def test_every_method_recovers_a_line_in_columns_of_unequal_units(method):
     assert distance(b, projection(method, X, y, 1).in_units_of_rows) < 0.15
 
 
-@pytest.mark.parametrize("method", METHODS)
+@each_method
 def test_every_method_recovers_the_plane_of_three_classes(method):
     rng = np.random.default_rng(0)
     y = rng.integers(3, size=400)
@@ -217,6 +231,15 @@ def test_every_method_recovers_the_plane_of_three_classes(method):
     centres[:, :2] = [[0, 0], [3, 0], [0, 3]]
     X = rng.normal(size=(400, 6)) + centres[y]
     assert distance(np.eye(6)[:, :2], projection(method, X, y, 2).in_units_of_rows) < 0.3
+
+
+@pytest.mark.long
+@pytest.mark.skipif(bool(missing(LASSO)), reason=missing(LASSO))
+def test_a_lasso_network_finds_the_columns_of_a_product_among_others():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 10))
+    y = X[:, 3] * X[:, 6] + 0.1 * rng.normal(size=300)
+    assert distance(np.eye(10)[:, [3, 6]], lasso_network(X, y, 2)) < 0.1
 
 
 @pytest.mark.parametrize("method", ["OPG", "RFM"])

@@ -20,7 +20,7 @@ SHORT = {
     "power_given": {"_EFFECT_DRAWS": 2, "EFFECTS": 2},
     "given60k": {"_MANY": 1500, "NULLS": 2},
     "correlated": {"_DRAWS": 1, "_SIZES": (100, 200), "_CORRELATED": 1},
-    "wide": {"_WIDE_DRAWS": 1, "_WIDE_ROWS": 60, "_WIDE": 1},
+    "wide": {"_WIDE_DRAWS": 1, "_WIDE": 1},
     "weak": {"_WEAK_DRAWS": 2, "_WEAK": 1},
     "dimensions": {"_DRAWS": 1, "_OTHER_DRAWS": 1, "_ROWS": 100, "_OTHERS": 1, "_REAL": 1},
     "supports": {"_DRAWS": 1, "_ROWS": 100, "DESIGNS": 1},
