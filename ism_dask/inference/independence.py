@@ -19,6 +19,8 @@ from ism_dask.status import ComponentsWarning
 
 # Two thirds of the rows find a subspace where one half often does not.
 _PARTS = 3
+# Six rows for each part, which `dependence_test` needs.
+_FEWEST_ROWS = 18
 
 
 def fitted_dependence_test(
@@ -55,10 +57,14 @@ def fitted_dependence_test(
     DependenceTest
     """
     X, y = np.asarray(X), np.asarray(y)
+    if len(X) < _FEWEST_ROWS:
+        raise ValueError(f"X has {len(X)} rows; this test needs {_FEWEST_ROWS} or more")
     table: Any = given if hasattr(given, "shape") else np.asarray(given)
     table = getattr(table, "iloc", table)  # of a frame of pandas
     tests = [dependence_test(X, y, given=given, random_state=random_state, **options)]
     for ours, others in _parts(y, options.get("target", "auto"), random_state):
+        if any((y[part] == y[part[0]]).all() for part in (ours, others)):
+            continue  # y has one value there: no fit, or a p-value of 1
         side, side_of_others = (
             {} if given is None else {"given": table[rows]} for rows in (ours, others)
         )
@@ -70,7 +76,7 @@ def fitted_dependence_test(
         choices = {"standardize": False, "random_state": random_state, **options}
         tests.append(dependence_test(Z, y[others], **side_of_others, **choices))
     clearest = min(tests, key=lambda test: test.pvalue)
-    return replace(clearest, pvalue=min(1.0, len(tests) * clearest.pvalue))
+    return replace(clearest, pvalue=min(1.0, (1 + _PARTS) * clearest.pvalue))
 
 
 def _parts(y: Array, target: str, random_state: int | None) -> Iterator[tuple[Array, Array]]:

@@ -201,6 +201,19 @@ def test_whole_numbers_and_rare_classes_are_tested_through_a_fit(y):
     assert fitted_dependence_test(pca, rows, y, target=target, random_state=0).pvalue < 0.05
 
 
+def test_of_fitted_features_with_a_class_of_two_rows_and_with_too_few_rows():
+    """The two rows may be in one third: W cannot be fitted to the others, and none is tested."""
+    y = np.r_[np.zeros(28, int), 1, 1]
+    rows = np.column_stack([y, np.random.default_rng(0).normal(size=(30, 2))])
+    pvalues = [
+        fitted_dependence_test(SupervisedIKDR(1), rows, y, random_state=seed).pvalue
+        for seed in range(6)
+    ]
+    assert max(pvalues) < 0.05
+    with pytest.raises(ValueError, match="X has 17 rows; this test needs 18 or more"):
+        fitted_dependence_test(SupervisedIKDR(1), WINE[:17], CULTIVAR[:17])
+
+
 def test_moments_are_those_of_all_signs():
     G = np.random.default_rng(0).standard_t(3, size=(9, 4))
     signs = np.array([*product([-1.0, 1.0], repeat=9)])
