@@ -145,7 +145,7 @@ class _Projector(RowTransformer):
         mean, scale, components = map(on_host, (self.mean_, self.scale_, self.components_))
         q, library = len(components), Device.of_array(Z)
         if not is_dask(Z):
-            Z = check_array(on_this_host(Z), dtype=_FLOATS, input_name="Z")
+            Z = check_array(readable(on_this_host(Z)), dtype=_FLOATS, input_name="Z")
         if len(Z.shape) != 2 or Z.shape[1] != q:
             raise ValueError(f"Z must have the {q} new features; got shape {Z.shape}")
         outwards = np.linalg.pinv(components).T * scale

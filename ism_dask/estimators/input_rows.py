@@ -162,7 +162,7 @@ def row_order(
         np.bincount(codes, counts * keys)[codes] / total
         for codes, total in zip(groups, totals, strict=True)
     ]
-    order = np.lexsort([*reversed(classes), counts, _digests(X), *reversed(means), keys])
+    order = np.lexsort([*reversed(classes), counts, row_digests(X), *reversed(means), keys])
     return counted[order]
 
 
@@ -171,7 +171,7 @@ def _value_keys(y: Any) -> Array:
     target = target_as_array(y)
     if target.dtype.kind not in "biuf":
         target = np.unique(target.astype(str), return_inverse=True)[1].reshape(target.shape)
-    return _digests(target.reshape(len(target), -1))
+    return row_digests(target.reshape(len(target), -1))
 
 
 def in_given_order(values: Array, order: Array | None) -> Array:
@@ -186,7 +186,7 @@ def distinct_rows(X: Any) -> tuple[Array, Array]:
     order of the columns; that of sparse rows depends on the columns. The second (n,) holds indices
     into the first.
     """
-    _, first, of_each = np.unique(_digests(X), return_index=True, return_inverse=True)
+    _, first, of_each = np.unique(row_digests(X), return_index=True, return_inverse=True)
     if is_sparse(X) and not (X[first[of_each]] != X).nnz:
         return first, of_each
     dense = as_dense(X)
@@ -235,7 +235,7 @@ def _invariant_keys(X: Array, counts: Array, shifts: Array) -> Array:
     return np.concatenate(_by_pieces(key, X))
 
 
-def _digests(rows: Any) -> Array:
+def row_digests(rows: Any) -> Array:
     """Return a 64-bit digest (n,) of each of the numeric rows (n, d), which may be sparse."""
     if is_sparse(rows):
         bits = csr_array((_mixed_bits(rows.data), rows.indices, rows.indptr), shape=rows.shape)

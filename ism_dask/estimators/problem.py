@@ -15,7 +15,13 @@ from ism_dask._types import Array
 from ism_dask._validation import is_whole
 from ism_dask.estimators.base import SupervisedParameters
 from ism_dask.estimators.dependence_problem import DependenceRows
-from ism_dask.estimators.input_rows import check_rows, row_order, row_source, rows_in_memory
+from ism_dask.estimators.input_rows import (
+    check_rows,
+    row_digests,
+    row_order,
+    row_source,
+    rows_in_memory,
+)
 from ism_dask.estimators.preparation import Prepared, prepare_rows
 from ism_dask.estimators.training_rows import Target, prediction_targets
 from ism_dask.gamma.base import Dependence, avoiding, check_weights, weighted_by_class
@@ -24,6 +30,7 @@ from ism_dask.gamma.row_values import (
     Device,
     check_complete,
     distinct_labels,
+    exceeds_float64,
     kinds_of,
     on_this_host,
     target_as_array,
@@ -34,7 +41,7 @@ from ism_dask.kernels import Kernel
 from ism_dask.rows.raw import fits_memory, is_sparse
 
 # The numbers of X, at most, from which its digest is computed.
-_DIGESTED_NUMBERS = 1_000_000
+_DIGESTED_NUMBERS = 10_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,20 +163,21 @@ class SupervisedProblem:
 
     @property
     def digest(self) -> str:
-        """A digest of some of the rows, of y, of the weights and of the sides.
+        """A digest of rows, as many as take a tenth of a second, of y, weights and sides.
 
         Rows that are too large for memory have no part in it, since they would cost a pass.
         """
         counts = self.weights
         parts = [self.y, np.empty(0) if counts is None or not np.ptp(counts) else counts]
         parts += [each.sort_keys for each in (self.avoid, self.given) if each is not None]
+        digest = blake2b(digest_size=16)
         if fits_memory(self.X.shape):
             some = self.X[:: -(-math.prod(self.X.shape) // _DIGESTED_NUMBERS)]
-            parts.append(some.toarray() if is_sparse(some) else some)
-        digest = blake2b(digest_size=16)
+            digest.update(row_digests(some).tobytes())
         for part in parts:
             # Labels and numbers of another type, and -0 in place of 0, are the same rows.
-            same = part.astype(np.float64) + 0.0 if part.dtype.kind in "biuf" else part.astype(str)
+            numeric = part.dtype.kind in "biuf" and not exceeds_float64(part)
+            same = part.astype(np.float64) + 0.0 if numeric else part.astype(str)
             digest.update(repr(same.shape).encode() + same.tobytes())
         return digest.hexdigest()
 

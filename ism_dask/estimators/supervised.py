@@ -138,7 +138,8 @@ class SupervisedBase(SupervisedParameters):
         Parameters
         ----------
         X : (n, d) array, frame, Dask array or opened data set
-            The rows of the fit, in the same order.
+            The rows of the fit, in the same order. Of more than 10 million numbers some are
+            compared with those of the fit, of more rows than fit into memory none.
         y : (n,) labels, or (n,) or (n, t) numbers
             The target of the fit.
         sample_weight : (n,) numbers, optional

@@ -368,3 +368,21 @@ def test_whole_numbers_beyond_float64_stay_different_beside_y(make):
     assert subspace_sine(large, expected) < 1e-6
     with pytest.raises(ValueError, match="`avoid` has a larger number than float64; numbers below"):
         make(1).fit(X, Y, avoid=[10**400 * int(each) for each in age])
+
+
+def test_one_changed_row_of_many_and_other_whole_numbers_are_not_those_of_the_fit():
+    many = np.random.default_rng(0).normal(size=(110_000, 10))
+    fitted = hsic_model(1, kernel="linear", target="linear").fit(many, many[:, 0])
+    other = many.copy()
+    other[7, 3] += 1.0
+    large = 2**60 + Y
+    of_classes = SupervisedIKDR(2).fit(X, large)
+    assert of_classes.certify(X, large).is_certified
+    for model, rows in ((fitted, (other, many[:, 0])), (of_classes, (X, large[::-1]))):
+        with pytest.raises(ValueError, match="these rows are not those of the fit"):
+            model.certify(*rows)
+
+
+def test_dates_are_no_new_features():
+    with pytest.raises(ValueError, match="got dtype datetime64"):
+        SupervisedIKDR(2).fit(X, Y).inverse_transform(np.zeros((3, 2), "M8[D]"))
