@@ -1,0 +1,207 @@
+"""The prediction criterion over all rows: one kernel ridge regression of low rank.
+
+The m landmarks are rows of X, so that they turn with W. With the kernel matrices K (n, m) between
+rows and landmarks and M (m, m) between landmarks, the regression of Y (n, r) is `K beta`, where
+
+    beta = (K^T D K + n lambda M)^-1 K^T D Y,    J = tr(Y^T D K beta) / n,
+
+and D has the weights of the rows, of mean 1. If all rows are landmarks, J is that of the regression
+of `criteria.prediction`. J takes the sums `K^T D K` and `K^T D Y` alone: a first pass over the rows
+gives them, and beta for every ridge. A second pass gives Phi W, with `grad J = 2 Phi W`.
+
+The sums of some rows and of the others tell how well either predict the other, again for every
+ridge and without another pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.linalg
+
+from ism_dask._types import Array
+from ism_dask.criteria.prediction import Explained
+from ism_dask.kernels import Kernel
+from ism_dask.rows.shards import Shards
+from ism_dask.rows.tasks import LoadedShard, RowFact
+
+# The columns of Y (b, r), then the weights (b, 1) if there are some.
+TARGET = RowFact("regression target")
+# Rows at a time: their kernel values with the landmarks stay in the caches of a core.
+_CHUNK = 1024
+# What is added to the kernel matrix of the landmarks, as a share of its diagonal, against rounding.
+_ROUNDING = {np.dtype(np.float64): 1e-11, np.dtype(np.float32): 1e-7}
+
+
+@dataclass(frozen=True, eq=False)
+class KernelSums:
+    """The sums over rows that a regression needs: `K^T D K` (m, m), `K^T D Y` (m, r), and of Y.
+
+    `squares` (r,) are the sums of the squares of the columns of Y, and `size` that of the weights.
+    """
+
+    gram: Array
+    cross: Array
+    squares: Array
+    size: float
+
+    def __add__(self, other: KernelSums) -> KernelSums:
+        return KernelSums(
+            self.gram + other.gram,
+            self.cross + other.cross,
+            self.squares + other.squares,
+            self.size + other.size,
+        )
+
+    def __sub__(self, other: KernelSums) -> KernelSums:
+        return KernelSums(
+            self.gram - other.gram,
+            self.cross - other.cross,
+            self.squares - other.squares,
+            self.size - other.size,
+        )
+
+    def coefficients(self, between: Array, ridge: float) -> Array:
+        """Return beta (m, r) for the kernel matrix (m, m) between landmarks, and a ridge."""
+        system = self.gram + (self.size * ridge) * between
+        factor = scipy.linalg.cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
+        return np.asarray(scipy.linalg.cho_solve(factor, self.cross, check_finite=False))
+
+    def losses(self, coefficients: Array) -> Array:
+        """Return the mean squared error (r,) with which beta (m, r) predicts these rows."""
+        predicted = 2.0 * (coefficients * self.cross).sum(axis=0)
+        squared = (coefficients * (self.gram @ coefficients)).sum(axis=0)
+        return np.asarray((self.squares - predicted + squared) / self.size)
+
+
+@dataclass(frozen=True, eq=False)
+class LandmarkRegression:
+    """Kernel ridge regression of Y on X W over all rows, on kernels with landmarks (m, d).
+
+    `kernel` is positive definite and has all its numbers, and `ridge` is lambda. `signs` (r,) are
+    the weights of the columns of Y in J, negative for what X W is not to predict; None if all are
+    1. `shards` have the rows, their Y and their weights as the fact `TARGET`.
+    """
+
+    shards: Shards
+    landmarks: Array
+    kernel: Kernel
+    ridge: float
+    signs: Array | None = None
+    weighted: bool = False
+
+    def sums(self, W: Array) -> KernelSums:
+        """Return the sums over all rows at W (d, q), by one pass."""
+        pass_over = (kernel_sums, self.kernel, W, self.landmarks @ W, self.weighted)
+        return KernelSums(*self.shards.fold(*pass_over))
+
+    def between(self, W: Array) -> Array:
+        """Return the kernel matrix (m, m) between landmarks at W (d, q), its diagonal raised."""
+        V = (self.landmarks @ W).astype(np.float64)
+        M = self.kernel.matrix(V, V)
+        M[np.diag_indices_from(M)] *= 1.0 + _ROUNDING[self.shards.dtype]
+        return M
+
+    def explained(self, W: Array) -> Explained:
+        """Return J and Phi W at W (d, q), by two passes.
+
+        The noise is the standard error of Phi W between rows with the landmarks held fixed.
+        """
+        sums, M = self.sums(W), self.between(W)
+        n, beta = sums.size, sums.coefficients(M, self.ridge)
+        signs = np.ones(beta.shape[1]) if self.signs is None else self.signs
+        objective = float(((beta * sums.cross).sum(axis=0) * signs).sum()) / n
+        V = self.landmarks @ W
+        arguments = (self.kernel, W, V, beta, beta * (signs / n), self.weighted)
+        of_rows, moved, squares = self.shards.fold(slope_sums, *arguments)
+        # The landmarks turn with W, in K and in M.
+        of_pairs = (-self.ridge * beta * signs) @ beta.T
+        moved = moved + pair_products(self.kernel, V, V, of_pairs)[0]
+        product = of_rows + self.landmarks.T @ moved
+        spread = float(squares) - float(np.sum(of_rows**2)) / self.shards.n_rows
+        return Explained(objective, product, float(np.sqrt(max(spread, 0.0))))
+
+
+def kernel_sums(
+    piece: LoadedShard, kernel: Kernel, W: Array, V: Array, weighted: bool
+) -> tuple[Array, Array, Array, Array]:
+    """Return the fields of the `KernelSums` of a shard, for projected landmarks V (m, q)."""
+    Y, counts = _target(piece, weighted)
+    gram, cross = np.zeros((len(V), len(V))), np.zeros((len(V), Y.shape[1]))
+    for run, _, K in _kernel_chunks(piece.X, kernel, W, V):
+        counted = K * counts[run].astype(K.dtype) if weighted else K
+        gram += K.T @ counted
+        cross += counted.T @ Y[run].astype(K.dtype)
+    return gram, cross, (counts * Y**2).sum(axis=0), counts.sum()
+
+
+def slope_sums(
+    piece: LoadedShard,
+    kernel: Kernel,
+    W: Array,
+    V: Array,
+    coefficients: Array,
+    changes: Array,
+    weighted: bool,
+) -> tuple[Array, Array, Array]:
+    """Return a shard's part of Phi W (d, q), that of the landmarks (m, q), and its squared slopes.
+
+    `coefficients` (m, r) predict Y, and an error of Y changes J by `changes` (m, r).
+    """
+    Y, counts = _target(piece, weighted)
+    of_rows, of_landmarks, squares = np.zeros(W.shape), np.zeros(V.shape), 0.0
+    for run, Z, K in _kernel_chunks(piece.X, kernel, W, V):
+        errors = Y[run].astype(K.dtype) - K @ coefficients.astype(K.dtype)
+        errors = errors * counts[run].astype(K.dtype) if weighted else errors
+        gamma = errors @ changes.T.astype(K.dtype)
+        turned, others = pair_products(kernel, Z, V.astype(K.dtype), gamma, K)
+        X = piece.X[run]
+        of_rows += X.T @ turned
+        of_landmarks += others
+        squares += float(np.einsum("ij,ij->i", X, X) @ np.einsum("ij,ij->i", turned, turned))
+    return of_rows, of_landmarks, np.array(squares)
+
+
+def pair_products(
+    kernel: Kernel, left: Array, right: Array, gamma: Array, values: Array | None = None
+) -> tuple[Array, Array]:
+    """Return half the slopes (a, q) and (b, q) of `sum_ij gamma_ij k(left_i, right_j)`.
+
+    Multiplied by the rows of X, they are parts of Phi W. `gamma` (a, b) is held fixed, and may be
+    overwritten, as may be `values`, the kernel matrix if it is at hand.
+    """
+    of_left, of_right = np.zeros_like(left), np.zeros_like(right)
+    for weight, term in kernel.terms:
+        rate = term.value_per_unit_slope if len(kernel.terms) == 1 else None
+        if values is not None and rate is not None:  # f' is a multiple of f
+            psi, factor = np.multiply(gamma, values, out=values), term.amplitude / rate / 2
+        else:
+            beta = term.pairing.between(left, right)
+            psi, factor = term.unit_slope(beta, out=beta), weight * term.amplitude / 2
+            psi *= gamma
+        coupling, degree = factor * term.pairing.coupling, factor * term.pairing.degree
+        of_left += left.dtype.type(coupling) * (psi @ right)
+        of_right += left.dtype.type(coupling) * (psi.T @ left)
+        if degree:
+            of_left += left.dtype.type(degree) * psi.sum(axis=1)[:, None] * left
+            of_right += left.dtype.type(degree) * psi.sum(axis=0)[:, None] * right
+    return of_left, of_right
+
+
+def _target(piece: LoadedShard, weighted: bool) -> tuple[Array, Array]:
+    """Return Y (b, r) and the weights (b, 1) of the rows of a shard."""
+    facts = piece.facts[TARGET]
+    return (facts[:, :-1], facts[:, -1:]) if weighted else (facts, np.ones((len(facts), 1)))
+
+
+def _kernel_chunks(
+    X: Array, kernel: Kernel, W: Array, V: Array
+) -> Iterator[tuple[slice, Array, Array]]:
+    """Yield the rows of each chunk of X (b, d), X W (k, q), and kernels with landmarks (k, m)."""
+    W, V = W.astype(X.dtype, copy=False), V.astype(X.dtype, copy=False)
+    for start in range(0, len(X), _CHUNK):
+        run = slice(start, min(start + _CHUNK, len(X)))
+        Z = X[run] @ W
+        yield run, Z, kernel.matrix(Z, V, resolved=False)
