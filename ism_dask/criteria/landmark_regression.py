@@ -25,7 +25,7 @@ from ism_dask._types import Array
 from ism_dask.criteria.prediction import Explained
 from ism_dask.kernels import Kernel
 from ism_dask.rows.shards import Shards
-from ism_dask.rows.tasks import LoadedShard, RowFact
+from ism_dask.rows.raw import LoadedShard, RowFact
 
 # The columns of Y (b, r), then the weights (b, 1) if there are some.
 TARGET = RowFact("regression target")
@@ -114,12 +114,13 @@ class LandmarkRegression:
         signs = np.ones(beta.shape[1]) if self.signs is None else self.signs
         objective = float(((beta * sums.cross).sum(axis=0) * signs).sum()) / n
         V = self.landmarks @ W
-        arguments = (self.kernel, W, V, beta, beta * (signs / n), self.weighted)
-        of_rows, moved, squares = self.shards.fold(slope_sums, *arguments)
+        changes = beta * (2.0 * signs / n)
+        of_rows, turned, squares = self.shards.fold(
+            slope_sums, self.kernel, W, V, beta, changes, self.weighted
+        )
         # The landmarks turn with W, in K and in M.
-        of_pairs = (-self.ridge * beta * signs) @ beta.T
-        moved = moved + pair_products(self.kernel, V, V, of_pairs)[0]
-        product = of_rows + self.landmarks.T @ moved
+        between = pair_products(self.kernel, V, V, (-self.ridge * beta * signs) @ beta.T)
+        product = of_rows + self.landmarks.T @ (turned + between[0] + between[1])
         spread = float(squares) - float(np.sum(of_rows**2)) / self.shards.n_rows
         return Explained(objective, product, float(np.sqrt(max(spread, 0.0))))
 
