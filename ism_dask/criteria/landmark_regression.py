@@ -15,7 +15,7 @@ ridge and without another pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,7 +32,7 @@ TARGET = RowFact("regression target")
 # Rows at a time: their kernel values with the landmarks stay in the caches of a core.
 _CHUNK = 1024
 # What is added to the kernel matrix of the landmarks, as a share of its diagonal, against rounding.
-_ROUNDING = {np.dtype(np.float64): 1e-11, np.dtype(np.float32): 1e-7}
+_ROUNDING = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-7}
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,11 +63,12 @@ class KernelSums:
             self.size - other.size,
         )
 
-    def coefficients(self, between: Array, ridge: float) -> Array:
-        """Return beta (m, r) for the kernel matrix (m, m) between landmarks, and a ridge."""
-        system = self.gram + (self.size * ridge) * between
-        factor = scipy.linalg.cho_factor(system, lower=True, overwrite_a=True, check_finite=False)
-        return np.asarray(scipy.linalg.cho_solve(factor, self.cross, check_finite=False))
+    def coefficients(self, ridges: Sequence[float]) -> list[Array]:
+        """Return gamma (m, r), by which F predicts Y, for each ridge."""
+        values, vectors = scipy.linalg.eigh(self.gram)
+        turned = vectors.T @ self.cross
+        shrinkages = (np.maximum(values, 0.0) + self.size * each for each in ridges)
+        return [vectors @ (turned / each[:, None]) for each in shrinkages]
 
     def losses(self, coefficients: Array) -> Array:
         """Return the mean squared error (r,) with which beta (m, r) predicts these rows."""
@@ -94,25 +95,27 @@ class LandmarkRegression:
 
     def sums(self, W: Array) -> KernelSums:
         """Return the sums over all rows at W (d, q), by one pass."""
-        pass_over = (kernel_sums, self.kernel, W, self.landmarks @ W, self.weighted)
-        return KernelSums(*self.shards.fold(*pass_over))
+        arguments = (self.kernel, W, self.landmarks @ W, self.basis(W), self.weighted)
+        return KernelSums(*self.shards.fold(kernel_sums, *arguments))
 
-    def between(self, W: Array) -> Array:
-        """Return the kernel matrix (m, m) between landmarks at W (d, q), its diagonal raised."""
+    def basis(self, W: Array) -> Array:
+        """Return T (m, m) with `T T^T = M^-1`: the columns of `F = K T` are orthonormal functions."""
         V = (self.landmarks @ W).astype(np.float64)
         M = self.kernel.matrix(V, V)
         M[np.diag_indices_from(M)] *= 1.0 + _ROUNDING[self.shards.dtype]
-        return M
+        triangle = scipy.linalg.cholesky(M, lower=True)
+        return np.asarray(scipy.linalg.solve_triangular(triangle, np.eye(len(M)), lower=True).T)
 
     def explained(self, W: Array) -> Explained:
         """Return J and Phi W at W (d, q), by two passes.
 
         The noise is the standard error of Phi W between rows with the landmarks held fixed.
         """
-        sums, M = self.sums(W), self.between(W)
-        n, beta = sums.size, sums.coefficients(M, self.ridge)
-        signs = np.ones(beta.shape[1]) if self.signs is None else self.signs
-        objective = float(((beta * sums.cross).sum(axis=0) * signs).sum()) / n
+        sums = self.sums(W)
+        n, gamma = sums.size, sums.coefficients([self.ridge])[0]
+        signs = np.ones(gamma.shape[1]) if self.signs is None else self.signs
+        objective = float(((gamma * sums.cross).sum(axis=0) * signs).sum()) / n
+        beta = self.basis(W) @ gamma
         V = self.landmarks @ W
         changes = beta * (2.0 * signs / n)
         of_rows, turned, squares = self.shards.fold(
@@ -126,14 +129,15 @@ class LandmarkRegression:
 
 
 def kernel_sums(
-    piece: LoadedShard, kernel: Kernel, W: Array, V: Array, weighted: bool
+    piece: LoadedShard, kernel: Kernel, W: Array, V: Array, basis: Array, weighted: bool
 ) -> tuple[Array, Array, Array, Array]:
     """Return the fields of the `KernelSums` of a shard, for projected landmarks V (m, q)."""
     Y, counts = _target(piece, weighted)
     gram, cross = np.zeros((len(V), len(V))), np.zeros((len(V), Y.shape[1]))
     for run, _, K in _kernel_chunks(piece.X, kernel, W, V):
-        counted = K * counts[run].astype(K.dtype) if weighted else K
-        gram += K.T @ counted
+        F = K @ basis.astype(K.dtype)
+        counted = F * counts[run].astype(K.dtype) if weighted else F
+        gram += F.T @ counted
         cross += counted.T @ Y[run].astype(K.dtype)
     return gram, cross, (counts * Y**2).sum(axis=0), counts.sum()
 
