@@ -1,4 +1,4 @@
-"""The prediction criterion over all rows: one kernel ridge regression of low rank.
+"""The prediction criterion over many rows: one kernel ridge regression of low rank.
 
 The m landmarks are rows of X, so that they turn with W. With the kernel matrices K (n, m) between
 rows and landmarks and M (m, m) between landmarks, the regression of Y (n, r) is `K beta`, where
@@ -9,14 +9,15 @@ and D has the weights of the rows, of mean 1. If all rows are landmarks, J is th
 of `criteria.prediction`. J takes the sums `K^T D K` and `K^T D Y` alone: a first pass over the rows
 gives them, and beta for every ridge. A second pass gives Phi W, with `grad J = 2 Phi W`.
 
-The sums of some rows and of the others tell how well either predict the other, again for every
-ridge and without another pass.
+The sums of some rows and of others tell how well the ones predict the others, again for every ridge
+and without another pass.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -24,22 +25,27 @@ import scipy.linalg
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import Explained
 from ism_dask.kernels import Kernel
-from ism_dask.rows.shards import Shards
+from ism_dask.linalg.cholesky import PivotedCholesky
 from ism_dask.rows.raw import LoadedShard, RowFact
+from ism_dask.rows.shards import Shards
 
-# The columns of Y (b, r), then the weights (b, 1) if there are some.
+# The columns of Y (b, r), then the weights (b,).
 TARGET = RowFact("regression target")
 # Rows at a time: their kernel values with the landmarks stay in the caches of a core.
 _CHUNK = 1024
 # What is added to the kernel matrix of the landmarks, as a share of its diagonal, against rounding.
 _ROUNDING = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-7}
+# Landmarks that are drawn at a time, and how many of the worst rows join each draw.
+_DRAWN, _WORST = 32, 8
 
 
 @dataclass(frozen=True, eq=False)
 class KernelSums:
-    """The sums over rows that a regression needs: `K^T D K` (m, m), `K^T D Y` (m, r), and of Y.
+    """Sums over rows of weight `size` that a regression needs.
 
-    `squares` (r,) are the sums of the squares of the columns of Y, and `size` that of the weights.
+    They are those of `F^T D F` (m, m), `F^T D Y` (m, r) and `D Y^2` (r,), where `F = K T` are m
+    functions that are orthonormal for the kernel: sums of K itself would lose the digits of small
+    ridges.
     """
 
     gram: Array
@@ -55,7 +61,8 @@ class KernelSums:
             self.size + other.size,
         )
 
-    def __sub__(self, other: KernelSums) -> KernelSums:
+    def without(self, other: KernelSums) -> KernelSums:
+        """Return the sums over the rows that are not among the `other` ones."""
         return KernelSums(
             self.gram - other.gram,
             self.cross - other.cross,
@@ -63,18 +70,18 @@ class KernelSums:
             self.size - other.size,
         )
 
-    def coefficients(self, ridges: Sequence[float]) -> list[Array]:
-        """Return gamma (m, r), by which F predicts Y, for each ridge."""
-        values, vectors = scipy.linalg.eigh(self.gram)
-        turned = vectors.T @ self.cross
-        shrinkages = (np.maximum(values, 0.0) + self.size * each for each in ridges)
-        return [vectors @ (turned / each[:, None]) for each in shrinkages]
+    def coefficients(self, ridge: float) -> Array:
+        """Return those (m, r) by which F predicts Y."""
+        shifted = self.gram.copy()
+        shifted[np.diag_indices_from(shifted)] += self.size * ridge
+        factor = scipy.linalg.cho_factor(shifted, lower=True, overwrite_a=True, check_finite=False)
+        return np.asarray(scipy.linalg.cho_solve(factor, self.cross, check_finite=False))
 
-    def losses(self, coefficients: Array) -> Array:
-        """Return the mean squared error (r,) with which beta (m, r) predicts these rows."""
+    def errors(self, coefficients: Array) -> Array:
+        """Return the sums (r,) of the squared errors with which coefficients predict these rows."""
         predicted = 2.0 * (coefficients * self.cross).sum(axis=0)
         squared = (coefficients * (self.gram @ coefficients)).sum(axis=0)
-        return np.asarray((self.squares - predicted + squared) / self.size)
+        return np.asarray(self.squares - predicted + squared)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +90,7 @@ class LandmarkRegression:
 
     `kernel` is positive definite and has all its numbers, and `ridge` is lambda. `signs` (r,) are
     the weights of the columns of Y in J, negative for what X W is not to predict; None if all are
-    1. `shards` have the rows, their Y and their weights as the fact `TARGET`.
+    1. `shards` have the rows, and their Y and weights as the fact `TARGET`.
     """
 
     shards: Shards
@@ -91,36 +98,21 @@ class LandmarkRegression:
     kernel: Kernel
     ridge: float
     signs: Array | None = None
-    weighted: bool = False
-
-    def sums(self, W: Array) -> KernelSums:
-        """Return the sums over all rows at W (d, q), by one pass."""
-        arguments = (self.kernel, W, self.landmarks @ W, self.basis(W), self.weighted)
-        return KernelSums(*self.shards.fold(kernel_sums, *arguments))
-
-    def basis(self, W: Array) -> Array:
-        """Return T (m, m) with `T T^T = M^-1`: the columns of `F = K T` are orthonormal functions."""
-        V = (self.landmarks @ W).astype(np.float64)
-        M = self.kernel.matrix(V, V)
-        M[np.diag_indices_from(M)] *= 1.0 + _ROUNDING[self.shards.dtype]
-        triangle = scipy.linalg.cholesky(M, lower=True)
-        return np.asarray(scipy.linalg.solve_triangular(triangle, np.eye(len(M)), lower=True).T)
 
     def explained(self, W: Array) -> Explained:
-        """Return J and Phi W at W (d, q), by two passes.
+        """Return J and Phi W at W (d, q), by two passes over the rows.
 
         The noise is the standard error of Phi W between rows with the landmarks held fixed.
         """
-        sums = self.sums(W)
-        n, gamma = sums.size, sums.coefficients([self.ridge])[0]
+        V = (self.landmarks @ W).astype(np.float64)
+        basis = orthonormal_basis(self.kernel, V, self.shards.dtype)
+        sums = KernelSums(*self.shards.fold(kernel_sums, self.kernel, W, V, basis))
+        n, gamma = sums.size, sums.coefficients(self.ridge)
         signs = np.ones(gamma.shape[1]) if self.signs is None else self.signs
         objective = float(((gamma * sums.cross).sum(axis=0) * signs).sum()) / n
-        beta = self.basis(W) @ gamma
-        V = self.landmarks @ W
+        beta = basis @ gamma
         changes = beta * (2.0 * signs / n)
-        of_rows, turned, squares = self.shards.fold(
-            slope_sums, self.kernel, W, V, beta, changes, self.weighted
-        )
+        of_rows, turned, squares = self.shards.fold(slope_sums, self.kernel, W, V, beta, changes)
         # The landmarks turn with W, in K and in M.
         between = pair_products(self.kernel, V, V, (-self.ridge * beta * signs) @ beta.T)
         product = of_rows + self.landmarks.T @ (turned + between[0] + between[1])
@@ -128,39 +120,61 @@ class LandmarkRegression:
         return Explained(objective, product, float(np.sqrt(max(spread, 0.0))))
 
 
+def landmark_rows(
+    kernel: Kernel, Z: Array, most: int, share: float, rng: np.random.Generator
+) -> tuple[Array, float]:
+    """Return the numbers (m,) of landmarks among projected rows Z (n, q), and what they leave.
+
+    That is a share of the trace of the kernel matrix; with the given `share` or `most` landmarks
+    they suffice. They are drawn with probabilities in proportion to what the earlier ones leave of
+    each row, and the worst rows join each draw.
+    """
+    Z = Z.astype(np.float64, copy=False)
+    diagonal = np.asarray(sum(w * term.value(term.pairing.own(Z)) for w, term in kernel.terms))
+    trace = float(diagonal.sum())
+    cholesky = PivotedCholesky(lambda rows: kernel.matrix(Z, Z[rows]), diagonal.copy())
+    while cholesky.size < most and (left := float(cholesky.left.sum())) > share * trace:
+        drawn = rng.choice(len(Z), _DRAWN, p=cholesky.left / left)
+        block = np.concatenate([np.argsort(-cholesky.left)[:_WORST], drawn])
+        if not cholesky.add(block, np.concatenate([np.zeros(_WORST), rng.random(_DRAWN)])):
+            break
+    return np.sort(cholesky.pivots), float(cholesky.left.sum()) / trace
+
+
+def orthonormal_basis(kernel: Kernel, V: Array, dtype: np.dtype[Any]) -> Array:
+    """Return T (m, m) with `T T^T = M^-1` for landmarks V (m, q) of rows in a precision."""
+    M = kernel.matrix(V, V)
+    M[np.diag_indices_from(M)] *= 1.0 + _ROUNDING[dtype]
+    triangle = scipy.linalg.cholesky(M, lower=True)
+    return np.asarray(scipy.linalg.solve_triangular(triangle, np.eye(len(M)), lower=True).T)
+
+
 def kernel_sums(
-    piece: LoadedShard, kernel: Kernel, W: Array, V: Array, basis: Array, weighted: bool
+    piece: LoadedShard, kernel: Kernel, W: Array, V: Array, basis: Array
 ) -> tuple[Array, Array, Array, Array]:
     """Return the fields of the `KernelSums` of a shard, for projected landmarks V (m, q)."""
-    Y, counts = _target(piece, weighted)
+    Y, counts = _target(piece)
     gram, cross = np.zeros((len(V), len(V))), np.zeros((len(V), Y.shape[1]))
     for run, _, K in _kernel_chunks(piece.X, kernel, W, V):
         F = K @ basis.astype(K.dtype)
-        counted = F * counts[run].astype(K.dtype) if weighted else F
+        counted = F * counts[run].astype(K.dtype)
         gram += F.T @ counted
         cross += counted.T @ Y[run].astype(K.dtype)
     return gram, cross, (counts * Y**2).sum(axis=0), counts.sum()
 
 
 def slope_sums(
-    piece: LoadedShard,
-    kernel: Kernel,
-    W: Array,
-    V: Array,
-    coefficients: Array,
-    changes: Array,
-    weighted: bool,
+    piece: LoadedShard, kernel: Kernel, W: Array, V: Array, coefficients: Array, changes: Array
 ) -> tuple[Array, Array, Array]:
     """Return a shard's part of Phi W (d, q), that of the landmarks (m, q), and its squared slopes.
 
     `coefficients` (m, r) predict Y, and an error of Y changes J by `changes` (m, r).
     """
-    Y, counts = _target(piece, weighted)
+    Y, counts = _target(piece)
     of_rows, of_landmarks, squares = np.zeros(W.shape), np.zeros(V.shape), 0.0
     for run, Z, K in _kernel_chunks(piece.X, kernel, W, V):
         errors = Y[run].astype(K.dtype) - K @ coefficients.astype(K.dtype)
-        errors = errors * counts[run].astype(K.dtype) if weighted else errors
-        gamma = errors @ changes.T.astype(K.dtype)
+        gamma = (errors * counts[run].astype(K.dtype)) @ changes.T.astype(K.dtype)
         turned, others = pair_products(kernel, Z, V.astype(K.dtype), gamma, K)
         X = piece.X[run]
         of_rows += X.T @ turned
@@ -195,10 +209,10 @@ def pair_products(
     return of_left, of_right
 
 
-def _target(piece: LoadedShard, weighted: bool) -> tuple[Array, Array]:
+def _target(piece: LoadedShard) -> tuple[Array, Array]:
     """Return Y (b, r) and the weights (b, 1) of the rows of a shard."""
     facts = piece.facts[TARGET]
-    return (facts[:, :-1], facts[:, -1:]) if weighted else (facts, np.ones((len(facts), 1)))
+    return facts[:, :-1], facts[:, -1:]
 
 
 def _kernel_chunks(

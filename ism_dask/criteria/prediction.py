@@ -112,6 +112,12 @@ class RowsInMemory(RegressionRows):
         """The sum of the weights, which is the number of rows if all count alike."""
         return float(self.n_rows if self.weights is None else self.weights.sum())
 
+    @property
+    def target_and_weights(self) -> Array:
+        """Y and the weights (n, r + 1)."""
+        weights = np.ones(self.n_rows) if self.weights is None else self.weights
+        return np.column_stack([self.Y, weights])
+
     def weighted(self, losses: Array) -> Array:
         """Return losses (n,) of the rows times their weights."""
         return losses if self.weights is None else losses * self.weights

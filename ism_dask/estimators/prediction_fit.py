@@ -20,6 +20,7 @@ from ism_dask.estimators.fitted import (
     rotated,
     solution_attributes,
 )
+from ism_dask.estimators.growth import grown, landmark_regression
 from ism_dask.estimators.preparation import Report
 from ism_dask.estimators.problem import SupervisedProblem, limited
 from ism_dask.estimators.training_rows import (
@@ -27,8 +28,6 @@ from ism_dask.estimators.training_rows import (
     MEAN,
     Target,
     TrainingRows,
-    grown,
-    sizes_of_stages,
 )
 from ism_dask.kernels import as_kernel
 from ism_dask.linalg.eigen import largest_eigenvalue_outside
@@ -37,7 +36,7 @@ from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.fit_report import DimensionTrial, FitReport
 from ism_dask.records.iteration import Solution
 from ism_dask.rows.execution import on_this_machine
-from ism_dask.rows.raw import fits_memory
+from ism_dask.rows.raw import MANY_ROWS
 from ism_dask.selection.choices import (
     Choice,
     choose,
@@ -59,8 +58,8 @@ def fit_prediction(problem: SupervisedProblem, report: Report) -> Fitted:
     parameters, warm = problem.parameters, problem.earlier is not None
     most, solver, saved_fit = parameters.max_features, as_solver(parameters.solver), current_fit()
     path: tuple[DimensionTrial, ...] = ()
-    # Small rows are here, and tasks of a cluster would take longer.
-    with on_this_machine() if fits_memory(problem.X.shape) else nullcontext():
+    # Tasks of a cluster would take longer for few rows.
+    with on_this_machine() if problem.X.shape[0] < MANY_ROWS else nullcontext():
         rows = training_rows(problem, TimeLimit(solver.max_seconds, saved_fit))
         q = problem.n_components(rows.prepared)
         if most is not None:
@@ -182,33 +181,23 @@ def _climbed(
 
     Its steps are saved; what precedes them is repeated, to the same bits.
     """
-    stages, regression = rows.stages(target.keys), sample.regression(choice.setting)
-    blocks, W, state = rows.all_blocks(target), choice.W, None
-    reported = partial(report, rows.prepared)
-    if choice.is_start and not stages:
-        evaluate = partial(regression.explained, blocks)
-        ascent = ascend(evaluate, W, max_iter=0, on_iteration=reported)
-        return replace(diagonalised(ascent), status=Status.START)
-    quick = rows.for_steps(regression)
-    if stages and rows.are_in_ranges(target):
-        # Rows out of memory: stages go on over more and more of the shards.
-        for size in sizes_of_stages(RULES.growth * len(stages[-1]), rows.n_rows):
-            W, _ = sample.climbed(W, quick, RULES.stage_steps, blocks.first(size), curvature)
-    for each in dict.fromkeys([quick, regression]):
-        ascent = ascend(
-            partial(each.explained, blocks),
-            W,
-            sample.precondition,
-            max_iter=max_iter,
-            time_limit=rows.time_limit,
-            state=state,
-            saved_fit=saved_fit,
-            on_iteration=reported,
-            curvature=curvature,
-        )
-        ascent = diagonalised(ascent)
-        W, state, curvature = ascent.W, ascent.state, no_curvature()
-    return ascent
+    if rows.are_one_block:
+        regression, block = sample.regression(choice.setting), rows.block(target, rows.counting)
+        evaluate = partial(regression.explained, block)
+    else:
+        evaluate = landmark_regression(rows, target, sample, choice).explained
+    ascent = ascend(
+        evaluate,
+        choice.W,
+        sample.precondition,
+        max_iter=0 if choice.is_start else max_iter,
+        time_limit=rows.time_limit,
+        saved_fit=saved_fit,
+        on_iteration=partial(report, rows.prepared),
+        curvature=curvature,
+    )
+    ascent = diagonalised(ascent)
+    return replace(ascent, status=Status.START) if choice.is_start else ascent
 
 
 def _with_few_features(

@@ -14,20 +14,18 @@ from functools import cached_property
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.criteria.prediction import RegressionRows, RidgeRegression, RowsInMemory
-from ism_dask.engines.blocks import BlocksOfShards, is_balanced
+from ism_dask.criteria.landmark_regression import TARGET
+from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.gamma.base import AvoidingDependence, Dependence, repeated_rows
 from ism_dask.gamma.targets import NUMERIC_KERNELS, target_name
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import largest_pairs
 from ism_dask.linalg.subspaces import centred_by
-from ism_dask.rows.raw import MANY_ROWS, MEMORY_NUMBERS, deal, fits_memory, rows_of_a_block
+from ism_dask.rows.raw import BLOCK_ROWS, MANY_ROWS, MEMORY_NUMBERS, deal, number_of_blocks
 from ism_dask.rows.shards import Shards
-from ism_dask.selection.choices import Choice
 from ism_dask.selection.rules import RULES
-from ism_dask.selection.sample import Sample, Setting
-from ism_dask.solvers.ascent import Curvature
+from ism_dask.selection.sample import Sample
 from ism_dask.solvers.base import TimeLimit
 
 # The names of the two targets of numbers.
@@ -191,10 +189,10 @@ class TrainingRows:
         """The numbers (k,) of the rows that count; those in memory all do."""
         return np.arange(self.n_rows) if self.weights is None else np.flatnonzero(self.weights)
 
-    def for_steps(self, regression: RidgeRegression) -> RidgeRegression:
-        """Return the regression in the precision of the steps: single where rows are many."""
-        many = len(self.counting) >= MANY_ROWS and self.weights is None
-        return regression.in_single if many else regression
+    @property
+    def are_one_block(self) -> bool:
+        """Whether the rows are so few that one regression has them all."""
+        return number_of_blocks(len(self.counting), BLOCK_ROWS) == 1
 
     def stages(self, keys: Array) -> list[Array]:
         """Return the row numbers of the stages of growth; none if all rows fit into the first.
@@ -215,38 +213,28 @@ class TrainingRows:
 
     def block(self, target: Target, rows: Array) -> RowsInMemory:
         """Return some of the rows (k,), in ascending order, as one block."""
-        if not self._fit_memory:
-            X = self._precise.rows(rows)
-        else:  # all rows need no copy
-            X = self._in_memory if len(rows) == self.n_rows else self._in_memory[rows]
-        return RowsInMemory(X, target.Y[rows], None if self.weights is None else self.weights[rows])
+        weights = None if self.weights is None else self.weights[rows]
+        return RowsInMemory(self._precise.rows(rows), target.Y[rows], weights)
 
-    def all_blocks(self, target: Target) -> RegressionRows:
-        """Return all rows in blocks."""
-        if self.are_in_ranges(target):
-            return BlocksOfShards.dealt_within(self._precise, target.Y, self.weights, self.seed)
-        # If sorted by y, shards have one class each: a random part of the rows serves better.
-        most = MEMORY_NUMBERS // self.prepared.n_varying
-        rows = self.some(target.keys, self.counting, most)
-        return self.block(target, rows).dealt(target.keys[rows], self.seed)
+    def with_target(self, target: Target) -> Shards:
+        """Return the shards of all rows with what X W is to predict, and their weights."""
+        whole = RowsInMemory(np.empty((self.n_rows, 0)), target.Y, self.weights)
+        return self._precise.with_rows(TARGET, whole.target_and_weights).persisted()
 
-    def are_in_ranges(self, target: Target) -> bool:
-        """Return whether blocks are dealt within ranges of rows, since these are not in memory."""
-        return not self._fit_memory and is_balanced(target.keys)
+    def admits_network(self, seen: Array, stage: Array) -> bool:
+        """Return whether the stage (k,) is the first one with rows enough for a network."""
+        return len(seen) < RULES.network_rows <= len(stage)
 
     @property
-    def _fit_memory(self) -> bool:
-        return fits_memory((self.n_rows, self.prepared.n_varying))
+    def network_rows(self) -> int:
+        """The number of rows that a network learns from, at most."""
+        return min(RULES.most_network_rows, MEMORY_NUMBERS // self.prepared.n_varying)
 
     @property
     def _precise(self) -> Shards:
         """The rows; few of them are in double precision, whatever their type."""
         shards = self.prepared.shards
         return shards if self.n_rows >= MANY_ROWS else shards.in_double()
-
-    @cached_property
-    def _in_memory(self) -> Array:
-        return self._precise.rows(np.arange(self.n_rows))
 
 
 def sizes_of_stages(first: int, n_rows: int) -> list[int]:
@@ -256,42 +244,3 @@ def sizes_of_stages(first: int, n_rows: int) -> list[int]:
         sizes.append(first)
         first *= RULES.growth
     return sizes
-
-
-def grown(
-    rows: TrainingRows, target: Target, sample: Sample, choice: Choice, curvature: Curvature
-) -> Choice:
-    """Return the choice with the W and setting for all rows, after stages with fewer of them.
-
-    Each stage begins with the curvature of the one before, and leaves its own.
-    """
-    stages, W, setting = rows.stages(target.keys), choice.W, choice.setting
-    if not stages:
-        return choice
-    seen = stages[0]
-    for stage in [*stages[1:], rows.counting]:
-        if sample.time_limit.is_over:
-            break
-        joined = rows.some(target.keys, np.setdiff1d(stage, seen), 4 * RULES.first_rows)
-        setting = setting_by_unseen(sample, rows.block(target, joined), W, setting)
-        if len(stage) < len(rows.counting):
-            size = rows_of_a_block(len(rows.counting))
-            blocks = rows.block(target, stage).dealt(target.keys[stage], rows.seed, size)
-            regression = rows.for_steps(sample.regression(setting))
-            W, _ = sample.climbed(W, regression, RULES.stage_steps, blocks, curvature)
-        seen = stage
-    return replace(choice, W=W, setting=setting)
-
-
-def setting_by_unseen(sample: Sample, unseen: RowsInMemory, W: Array, setting: Setting) -> Setting:
-    """Return the width and ridge with which unseen rows predict each other best from X W."""
-    few = min(unseen.n_rows, RULES.joining_rows)
-    rows = unseen.part(deal(unseen.Y[:, 0], max(1, unseen.n_rows // few), sample.seed)[0])
-    judges = rows.dealt(rows.Y[:, 0], 0)
-
-    def values(settings: list[Setting]) -> list[float]:
-        regressions = map(sample.regression, settings)
-        return [-float(each.leave_one_out(judges, W).mean()) for each in regressions]
-
-    widths, ridges = RULES.joining_widths, RULES.joining_ridges
-    return sample.best_of_grid(values, setting, widths, ridges)[0]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ism_dask.rows.raw import BLOCK_ROWS
-
 Factors = tuple[float, ...]
 
 
@@ -31,15 +29,33 @@ class SelectionRules:
     ridges: Factors = (1e-4, 1e-3, 1e-2, 1e-1)
     first_factors: tuple[float, float] = (0.5, 1e-3)
     width_limits: tuple[float, float] = (0.1, 16.0)
-    ridge_limits: tuple[float, float] = (1e-5, 1.0)
+    ridge_limits: tuple[float, float] = (1e-7, 1.0)
     scoring_rows: int = 1000  # the rows whose evidence chooses the setting of `score`
 
     # Factors of width and ridge near the W of a few steps, and with which rows that join judge.
     near_widths: Factors = (0.5**0.5, 1.0, 2.0**0.5)
     near_ridges: Factors = (0.1, 0.3, 1.0, 3.0, 10.0)
-    joining_widths: Factors = (0.35, 0.5, 0.7, 1.0, 1.4)
-    joining_ridges: Factors = (0.03, 0.1, 0.3, 1.0)
-    joining_rows: int = 2 * BLOCK_ROWS
+    joining_widths: Factors = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
+    joining_ridges: Factors = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0)
+    judging_rows: int = 4000
+    judging_folds: int = 4
+    predicting_rows: int = 8000
+
+    # The regression over all rows: its landmarks, at most, with the share of the trace of the
+    # kernel matrix at which fewer suffice, and the rows that they are chosen from.
+    landmarks: int = 400
+    left_out: float = 1e-8
+    pool_rows: int = 6000
+
+    # The network of a start: the rows from which on there is one, the most that it learns from, and
+    # its layers and steps.
+    network_rows: int = 5000
+    most_network_rows: int = 100_000
+    network_units: int = 64
+    network_batch: int = 500
+    network_reach: float = 3.0
+    network_rate: float = 2e-3
+    network_epochs: int = 15
 
     # Starts: how many are climbed from, and the steps of the first ascents and of the chosen one.
     climbed_starts: int = 2

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
 
 import numpy as np
 import scipy.linalg
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import RidgeCV
 from sklearn.metrics.pairwise import euclidean_distances
+from sklearn.neural_network import MLPRegressor
 
 from ism_dask._types import Array
+from ism_dask.criteria.prediction import RowsInMemory
 from ism_dask.linalg.eigen import largest_pairs
 from ism_dask.linalg.subspaces import nearest_orthonormal
 from ism_dask.selection.rules import RULES
@@ -20,7 +24,8 @@ LINEAR = "linear"
 _TINY = float(np.finfo(float).tiny)
 
 
-# The names of all starts.
+# The names of all starts, and of another for many rows.
+NETWORK = "network"
 START_NAMES = ("gradient", "gradients", LINEAR, "partial least squares", "directional regression")
 
 
@@ -143,3 +148,28 @@ def _slices(keys: Array) -> Array:
     ranks = np.empty(len(keys), dtype=int)
     ranks[np.argsort(keys, kind="stable")] = np.arange(len(keys))
     return ranks * RULES.slices // len(keys)
+
+
+def network_directions(rows: RowsInMemory, q: int, seed: int) -> Array:
+    """Return the weights (d, q), orthonormal, of the first layer of a network that predicts Y.
+
+    The layer has q units, so that they are new features, each bent in one way; the two wide layers
+    behind it may predict anything from them.
+    """
+    network = MLPRegressor(
+        hidden_layer_sizes=(q, RULES.network_units, RULES.network_units),
+        activation="tanh",
+        batch_size=min(RULES.network_batch, rows.n_rows),
+        learning_rate_init=RULES.network_rate,
+        max_iter=RULES.network_epochs,
+        random_state=seed,
+    )
+    # Far values of a column, such as a pixel that is mostly white, would saturate all units.
+    largest = np.maximum(np.abs(rows.X).max(axis=0), RULES.network_reach * rows.X.std(axis=0))
+    scale = (RULES.network_reach / np.maximum(largest, _TINY)).astype(rows.X.dtype)
+    Y = rows.Y * np.sqrt(rows.Y.shape[1])  # columns of variance 1
+    Y = Y[:, 0] if Y.shape[1] == 1 else Y
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # it is to end after these epochs
+        network.fit(rows.X * scale, Y.astype(rows.X.dtype), rows.weights)
+    return np.linalg.qr(network.coefs_[0].astype(np.float64) * scale[:, None])[0]
