@@ -28,6 +28,7 @@ class Status(Enum):
     CONVERGED = "converged"
     TOLERANCE = "tolerance met"
     STALLED = "stalled"
+    NOISE = "within noise"
     MAX_ITER = "max_iter"
     SWINGS = "swings"
     OVER_CAP = "over the cap"
@@ -50,7 +51,7 @@ class Status(Enum):
     @property
     def is_requested(self) -> bool:
         """Whether the parameters request this very ending, so that no warning is due."""
-        return self in (Status.CONVERGED, Status.TOLERANCE, Status.START)
+        return self in (Status.CONVERGED, Status.TOLERANCE, Status.NOISE, Status.START)
 
 
 _ENDINGS = {
@@ -62,6 +63,10 @@ _ENDINGS = {
     Status.STALLED: (
         "came to where J does not rise any more, though W is not stationary",
         "take a wider kernel, a smaller `tol` of the engine, or float64 rows",
+    ),
+    Status.NOISE: (
+        "went on until further steps raised J by less than noise does, before W was stationary",
+        "take more rows; other rows would lead to another W that predicts as well",
     ),
     Status.MAX_ITER: ("did not converge", "raise `max_iter`"),
     Status.SWINGS: (

@@ -16,7 +16,7 @@ import scipy.linalg
 from scipy import stats
 
 from ism_dask._types import Array
-from ism_dask.criteria.prediction import RegressionRows, RidgeRegression, RowsInMemory
+from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.kernels.base import PointwiseKernel
 
 # J is flat where its curvature is below this share of the largest one.
@@ -50,7 +50,7 @@ class Tangents:
 
 
 def curvature(
-    regression: RidgeRegression, tangents: Tangents, rows: RegressionRows
+    regression: RidgeRegression, tangents: Tangents, rows: RowsInMemory
 ) -> tuple[Array, Array]:
     """Return the second derivative (p, p) of 1 - J, and the covariance (p, p) of its slope."""
     hessian, squares, size = rows.summed(partial(block_curvature, regression, tangents))

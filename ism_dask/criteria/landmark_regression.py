@@ -26,6 +26,7 @@ from ism_dask._types import Array
 from ism_dask.criteria.prediction import Explained
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.cholesky import PivotedCholesky
+from ism_dask.linalg.subspaces import tangent
 from ism_dask.rows.raw import LoadedShard, RowFact
 from ism_dask.rows.shards import Shards
 
@@ -52,6 +53,12 @@ class KernelSums:
     cross: Array
     squares: Array
     size: float
+
+    @classmethod
+    def of_parts(cls, parts: tuple[Array, ...]) -> KernelSums:
+        """Return what `kernel_sums` returned for some rows."""
+        gram, cross, squares, size = parts
+        return cls(gram, cross, squares, float(size))
 
     def __add__(self, other: KernelSums) -> KernelSums:
         return KernelSums(
@@ -106,17 +113,17 @@ class LandmarkRegression:
         """
         V = (self.landmarks @ W).astype(np.float64)
         basis = orthonormal_basis(self.kernel, V, self.shards.dtype)
-        sums = KernelSums(*self.shards.fold(kernel_sums, self.kernel, W, V, basis))
+        sums = KernelSums.of_parts(self.shards.fold(kernel_sums, self.kernel, W, V, basis))
         n, gamma = sums.size, sums.coefficients(self.ridge)
         signs = np.ones(gamma.shape[1]) if self.signs is None else self.signs
         objective = float(((gamma * sums.cross).sum(axis=0) * signs).sum()) / n
         beta = basis @ gamma
         changes = beta * (2.0 * signs / n)
-        of_rows, turned, squares = self.shards.fold(slope_sums, self.kernel, W, V, beta, changes)
+        of_rows, turned, squares = self.shards.fold(slope_sums, self.kernel, W, V, (beta, changes))
         # The landmarks turn with W, in K and in M.
         between = pair_products(self.kernel, V, V, (-self.ridge * beta * signs) @ beta.T)
         product = of_rows + self.landmarks.T @ (turned + between[0] + between[1])
-        spread = float(squares) - float(np.sum(of_rows**2)) / self.shards.n_rows
+        spread = float(squares) - float(np.sum(tangent(W, of_rows) ** 2)) / self.shards.n_rows
         return Explained(objective, product, float(np.sqrt(max(spread, 0.0))))
 
 
@@ -156,30 +163,36 @@ def kernel_sums(
     Y, counts = _target(piece)
     gram, cross = np.zeros((len(V), len(V))), np.zeros((len(V), Y.shape[1]))
     for run, _, K in _kernel_chunks(piece.X, kernel, W, V):
-        F = K @ basis.astype(K.dtype)
-        counted = F * counts[run].astype(K.dtype)
-        gram += F.T @ counted
-        cross += counted.T @ Y[run].astype(K.dtype)
+        # F.T @ F is a symmetric product, at half the cost of any other.
+        roots = np.sqrt(counts[run]).astype(K.dtype)
+        F = roots * (K @ basis.astype(K.dtype))
+        gram += F.T @ F
+        cross += F.T @ (roots * Y[run].astype(K.dtype))
     return gram, cross, (counts * Y**2).sum(axis=0), counts.sum()
 
 
 def slope_sums(
-    piece: LoadedShard, kernel: Kernel, W: Array, V: Array, coefficients: Array, changes: Array
+    piece: LoadedShard, kernel: Kernel, W: Array, V: Array, predicting: tuple[Array, Array]
 ) -> tuple[Array, Array, Array]:
     """Return a shard's part of Phi W (d, q), that of the landmarks (m, q), and its squared slopes.
 
-    `coefficients` (m, r) predict Y, and an error of Y changes J by `changes` (m, r).
+    These are the squares of the tangential parts of the slopes of the rows. `predicting` are the
+    coefficients (m, r) that predict Y, and by how much an error of Y changes J for each landmark
+    (m, r).
     """
+    coefficients, changes = predicting
     Y, counts = _target(piece)
     of_rows, of_landmarks, squares = np.zeros(W.shape), np.zeros(V.shape), 0.0
     for run, Z, K in _kernel_chunks(piece.X, kernel, W, V):
+        X = piece.X[run]
         errors = Y[run].astype(K.dtype) - K @ coefficients.astype(K.dtype)
         gamma = (errors * counts[run].astype(K.dtype)) @ changes.T.astype(K.dtype)
         turned, others = pair_products(kernel, Z, V.astype(K.dtype), gamma, K)
-        X = piece.X[run]
         of_rows += X.T @ turned
         of_landmarks += others
-        squares += float(np.einsum("ij,ij->i", X, X) @ np.einsum("ij,ij->i", turned, turned))
+        # Without the part of each row within the span of W.
+        lengths, sizes = (np.einsum("ij,ij->i", each, each) for each in (X, turned))
+        squares += float((lengths - np.einsum("ij,ij->i", Z, Z)) @ sizes)
     return of_rows, of_landmarks, np.array(squares)
 
 

@@ -9,51 +9,29 @@ regression of Y (n, r) is `F = lambda tr(Y^T (K + n lambda I)^-1 Y)`, and the cr
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.kernels import Kernel
-from ism_dask.kernels.pairing import DISTANCE
 from ism_dask.linalg.cholesky import Cholesky, cholesky, square_matrices
 from ism_dask.linalg.subspaces import tangent
-from ism_dask.rows.raw import deal, number_of_blocks, rows_of_a_block
+from ism_dask.rows.raw import deal, number_of_blocks
 from ism_dask.threads import in_threads
 
 _Result = TypeVar("_Result")
 Arrays = TypeVar("Arrays", bound=tuple[Array, ...])
-_DOUBLE = np.dtype(np.float64)
-# From this ridge on, single precision gives four digits of a regression with kernel values up to 1.
-_SINGLE_RIDGE = 1e-4
 # With fewer blocks, their differences say little of the noise between them.
 _LEAST_FOR_NOISE = 4
 
 
-class RegressionRows(ABC):
-    """Rows with the Y that is predicted of them, in blocks that each have a regression."""
-
-    @property
-    @abstractmethod
-    def n_rows(self) -> int:
-        """The number of rows of all blocks."""
-
-    @abstractmethod
-    def first(self, n_rows: int) -> RegressionRows:
-        """Return the first blocks, which have at least this number of rows, or all blocks."""
-
-    @abstractmethod
-    def summed(self, function: Callable[[RowsInMemory], Arrays]) -> Arrays:
-        """Return the sums over all blocks of what a function returns for each."""
-
-
 @dataclass(frozen=True, eq=False)
-class RowsInMemory(RegressionRows):
+class RowsInMemory:
     """Rows X (n, d) in memory, with the Y (n, r) that is predicted of them.
 
     `weights` (n,) are all positive, None if all rows count alike. A row of weight 2 counts as two
@@ -71,9 +49,9 @@ class RowsInMemory(RegressionRows):
         weights = None if self.weights is None else self.weights[rows]
         return RowsInMemory(self.X[rows], self.Y[rows], weights)
 
-    def dealt(self, keys: Array, seed: int, block_rows: int | None = None) -> RowsInMemory:
-        """Return the rows, dealt by their keys (n,) into blocks of the usual or another size."""
-        count = number_of_blocks(len(keys), block_rows or rows_of_a_block(len(keys)))
+    def dealt(self, keys: Array, seed: int) -> RowsInMemory:
+        """Return the rows, dealt by their keys (n,) into blocks."""
+        count = number_of_blocks(len(keys))
         if count == 1:
             return self
         parts = deal(keys, count, seed)
@@ -146,30 +124,19 @@ class RidgeRegression:
     """Kernel ridge regression of Y on X W, by a positive definite kernel with all its numbers.
 
     `ridge` is lambda. `signs` (r,) are the weights of the columns of Y in J, negative for what X W
-    is not to predict; None if all are 1. The matrices (n, n) in J and Phi W are in `dtype`.
+    is not to predict; None if all are 1.
     """
 
     kernel: Kernel
     ridge: float
     signs: Array | None = None
-    dtype: np.dtype[Any] = _DOUBLE
-
-    @property
-    def in_single(self) -> RidgeRegression:
-        """The regression in single precision if its rounding is far below the ridge, else itself.
-
-        The rows have no weights: large ones lower the ridge.
-        """
-        bounded = all(term.pairing is DISTANCE for _, term in self.kernel.terms)
-        single = bounded and self.ridge >= _SINGLE_RIDGE
-        return replace(self, dtype=np.dtype(np.float32)) if single else self
 
     def with_width(self, factor: float, ridge: float) -> RidgeRegression:
         """Return the regression with the kernel's width times `factor` and another ridge."""
         kernel = self.kernel if factor == 1.0 else self.kernel.widened(factor)
         return replace(self, kernel=kernel, ridge=ridge)
 
-    def explained(self, rows: RegressionRows, W: Array) -> Explained:
+    def explained(self, rows: RowsInMemory, W: Array) -> Explained:
         """Return J and Phi W at W (d, q), the means over blocks, with the noise between them."""
         objective, product, squares, size, count = rows.summed(partial(self._sums, W))
         mean, noise = product / size, 0.0
@@ -192,8 +159,8 @@ class RidgeRegression:
 
     def in_block(self, block: RowsInMemory, W: Array) -> tuple[float, Array]:
         """Return J and Phi W of one block at W (d, q)."""
-        Y, Z = block.Y, _projected(block.X, W, self.dtype)
-        with square_matrices(block.X, 3, self.dtype) as (memory, shifted, gamma):
+        Y, Z = block.Y, _projected(block.X, W)
+        with square_matrices(block.X, 3) as (memory, shifted, gamma):
             K, factor = self._factor(block, Z, memory, shifted)
             alpha = factor.solution(Y)
             product = self._product(Z, K, self._gamma(alpha, gamma), block.X, Z)
@@ -204,7 +171,7 @@ class RidgeRegression:
 
     def phi(self, block: RowsInMemory, W: Array) -> Array:
         """Return Phi (d, d) of one block at W (d, q)."""
-        X, Z = block.X.astype(_DOUBLE, copy=False), _projected(block.X, W)
+        X, Z = block.X.astype(np.float64, copy=False), _projected(block.X, W)
         with square_matrices(block.X, 3) as (memory, shifted, gamma):
             K, factor = self._factor(block, Z, memory, shifted)
             alpha = factor.solution(block.Y)
@@ -276,8 +243,7 @@ class RidgeRegression:
         K = self.kernel.matrix(Z, Z, memory, resolved=False)
         np.copyto(shifted, K)
         counts = 1.0 if block.weights is None else block.weights
-        noise = np.asarray(block.size * self.ridge / counts, shifted.dtype)
-        shifted.flat[:: block.n_rows + 1] += noise
+        shifted.flat[:: block.n_rows + 1] += block.size * self.ridge / counts
         factor = cholesky(shifted)
         if factor is None:
             raise ValueError(
@@ -290,8 +256,7 @@ class RidgeRegression:
     def _gamma(self, alpha: Array, memory: Array) -> Array:
         """Return Gamma (n, n), whose product with the change of K is the change of J."""
         signs = self.ridge * (np.ones(1) if self.signs is None else self.signs)
-        signed = alpha * signs.astype(alpha.dtype, copy=False)
-        return np.matmul(signed, alpha.T, out=memory)
+        return np.matmul(alpha * signs, alpha.T, out=memory)
 
     def _product(self, Z: Array, K: Array, gamma: Array, X: Array, right: Array) -> Array:
         """Return Phi W (d, q) if `right` is `X W`, and Phi (d, d) if it is X; Gamma is overwritten.
@@ -314,8 +279,7 @@ class RidgeRegression:
             moved += (factor * term.pairing.coupling) * (psi @ right)
             if term.pairing.degree:
                 moved += (factor * term.pairing.degree) * (psi.sum(axis=1)[:, None] * right)
-        # Rows are in single precision where there are many; the sum over blocks is in double.
-        return (X.T @ moved.astype(X.dtype, copy=False)).astype(_DOUBLE, copy=False)
+        return np.asarray(X.T @ moved)
 
     def sums(self, columns: Array) -> Array:
         """Return the sums (2, ...) over the last axis, of length r: of columns to predict, others.
@@ -326,5 +290,5 @@ class RidgeRegression:
         return np.stack([columns @ np.maximum(each, 0.0) for each in (signs, -signs)])
 
 
-def _projected(X: Array, W: Array, dtype: np.dtype[Any] = _DOUBLE) -> Array:
-    return X.astype(dtype, copy=False) @ W.astype(dtype, copy=False)
+def _projected(X: Array, W: Array) -> Array:
+    return X.astype(np.float64, copy=False) @ W

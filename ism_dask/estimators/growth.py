@@ -1,13 +1,16 @@
 """Growth of a fit: more and more rows, each time with a width and a ridge chosen anew.
 
 The rows that join have not been seen by W: the errors with which the others predict them choose the
-width and the ridge without favour, and tell whether a network has found a better W.
+width and the ridge without favour, and tell whether another W, such as a network's, is better.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial, reduce
+from itertools import pairwise
+from operator import add
+from typing import Any
 
 import numpy as np
 
@@ -20,15 +23,18 @@ from ism_dask.criteria.landmark_regression import (
     landmark_rows,
     orthonormal_basis,
 )
-from ism_dask.criteria.prediction import RowsInMemory
+from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.estimators.training_rows import Target, TrainingRows
+from ism_dask.kernels import Kernel
+from ism_dask.linalg.eigen import inverse_covariance
+from ism_dask.records.iteration import Solution
 from ism_dask.rows.raw import LoadedShard, deal
-from ism_dask.rows.shards import Shards, cut
-from ism_dask.selection.choices import Choice
+from ism_dask.rows.shards import cut
+from ism_dask.selection.choices import Choice, Trial
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample, Setting
-from ism_dask.selection.starts import NETWORK, network_directions
-from ism_dask.solvers.ascent import Curvature, ascend_roughly
+from ism_dask.selection.starts import LINEAR, NETWORK, network_directions
+from ism_dask.solvers.ascent import Curvature, ascend
 from ism_dask.threads import in_threads
 
 
@@ -39,54 +45,93 @@ def grown(
 
     Each stage begins with the curvature of the one before, and leaves its own.
     """
-    stages = rows.stages(target.keys)
-    for seen, stage in zip(stages, [*stages[1:], rows.counting], strict=True):
+    for seen, stage in pairwise([*rows.stages(target.keys), rows.counting]):
         if sample.time_limit.is_over:
             break
         joined = rows.some(target.keys, np.setdiff1d(stage, seen), RULES.judging_rows)
         judges = Judges.of_rows(rows, target, sample, joined)
-        setting, loss = judges.best_setting(choice.W, choice.setting)
-        choice = replace(choice, setting=setting, is_start=False)
-        if rows.admits_network(seen, stage) and not sample.avoids:
-            others = rows.some(target.keys, np.setdiff1d(rows.counting, joined), rows.network_rows)
-            W = network_directions(rows.block(target, others), sample.q, rows.seed)
-            setting, other_loss = judges.best_setting(W, choice.setting)
-            if other_loss < loss:
-                choice = Choice(W, setting, np.nan, NETWORK, trials=choice.trials)
-                curvature.clear()
+        candidates = {choice.start: choice.W}
+        if not choice.trials and not sample.avoids:
+            candidates.setdefault(LINEAR, sample.starts[LINEAR])
+        if len(seen) < RULES.network_rows <= len(stage) and not sample.avoids:
+            others = np.setdiff1d(rows.counting, joined)
+            learned = rows.block(target, rows.some(target.keys, others, rows.most_of_a_network))
+            candidates[NETWORK] = network_directions(learned, sample.q, rows.seed)
+        trials = {name: judges.trial(name, W, choice.setting) for name, W in candidates.items()}
+        best = max(trials.values(), key=lambda trial: trial.explained)
+        if best.start != choice.start:
+            curvature.clear()
+        every = sorted((*choice.trials, *trials.values()), key=lambda trial: -trial.explained)
+        choice = replace(
+            choice,
+            W=candidates[best.start],
+            setting=best.setting or choice.setting,
+            start=best.start,
+            is_start=False,
+            trials=tuple(every),
+        )
         if len(stage) < len(rows.counting):
-            regression = landmark_regression(rows, target, sample, choice, stage)
-            evaluate, limit = regression.explained, sample.time_limit
-            steps, guess = RULES.stage_steps, sample.precondition
-            W, _ = ascend_roughly(evaluate, choice.W, guess, steps, curvature, time_limit=limit)
-            choice = replace(choice, W=W)
+            most = {"max_iter": RULES.stage_steps, "curvature": curvature}
+            choice = replace(choice, W=climbed(rows, target, sample, choice, stage, **most).W)
     return choice
 
 
-def landmark_regression(
+def climbed(
     rows: TrainingRows,
     target: Target,
     sample: Sample,
     choice: Choice,
     numbers: Array | None = None,
+    **options: Any,
+) -> Solution:
+    """Return the ascent from the choice's W by the regression over all rows, or some (k,).
+
+    Its landmarks suit the choice. `options` are those of `ascend`.
+    """
+    every, (d, q) = rows.counting if numbers is None else numbers, choice.W.shape
+    pool = rows.block(target, rows.some(target.keys, every, RULES.pool_rows))
+    exact = sample.regression(choice.setting)
+    regression = landmark_regression(rows, target, exact, choice.W, pool=pool, numbers=numbers)
+    X = pool.X.astype(np.float64)
+    return ascend(
+        regression.explained,
+        choice.W,
+        inverse_covariance(X.T @ X / len(X)),
+        time_limit=rows.time_limit,
+        least_gain=RULES.noise_gain * (d - q) / len(every),
+        **options,
+    )
+
+
+def landmark_regression(
+    rows: TrainingRows,
+    target: Target,
+    exact: RidgeRegression,
+    W: Array,
+    *,
+    pool: RowsInMemory | None = None,
+    numbers: Array | None = None,
 ) -> LandmarkRegression:
-    """Return the regression over all rows, or some (k,), with landmarks that suit the choice."""
-    pool = rows.some(target.keys, rows.counting if numbers is None else numbers, RULES.pool_rows)
-    X = rows.block(target, pool).X
-    exact, rng = sample.regression(choice.setting), np.random.default_rng(rows.seed)
-    chosen, _ = landmark_rows(exact.kernel, X @ choice.W, RULES.landmarks, RULES.left_out, rng)
-    shards = rows.with_target(target) if numbers is None else _cut(rows.block(target, numbers))
-    return LandmarkRegression(shards, X[chosen], exact.kernel, exact.ridge, exact.signs)
+    """Return an exact regression with landmarks that suit W, over all rows or some (k,).
 
-
-def _cut(block: RowsInMemory) -> Shards:
-    """Return the rows of a block as shards."""
-    return cut(block.X).with_rows(TARGET, block.target_and_weights)
+    The landmarks are rows of a `pool`, by default one of all rows.
+    """
+    if pool is None:
+        pool = rows.block(target, rows.some(target.keys, rows.counting, RULES.pool_rows))
+    left_out = max(RULES.left_out, RULES.left_out_of_ridge * exact.ridge)
+    rng = np.random.default_rng(rows.seed)
+    chosen, _ = landmark_rows(exact.kernel, pool.X @ W, RULES.landmarks, left_out, rng)
+    if numbers is None:
+        shards = rows.with_target(target)
+    else:
+        some = rows.block(target, numbers)
+        shards = cut(some.X).with_rows(TARGET, some.target_and_weights)
+    return LandmarkRegression(shards, pool.X[chosen], exact.kernel, exact.ridge, exact.signs)
 
 
 @dataclass(frozen=True, eq=False)
 class Judges:
-    """Rows that W has not seen, and others that predict them, for the choice of a setting."""
+    """Rows that W has not seen, in folds, and other rows, which help to predict them."""
 
     sample: Sample
     unseen: list[RowsInMemory]
@@ -103,44 +148,84 @@ class Judges:
             parts.append([rows.block(target, numbers[part]) for part in dealt])
         return cls(sample, *parts)
 
-    def best_setting(self, W: Array, near: Setting) -> tuple[Setting, float]:
-        """Return the setting with which unseen rows are predicted best from X W, and their loss."""
+    def trial(self, name: str, W: Array, near: Setting) -> Trial:
+        """Return the trial of a W with the setting by which the unseen rows are predicted best."""
         pieces = [_projected(each, W) for each in (*self.unseen, *self.others)]
-        Z = np.concatenate([piece.X for piece in pieces])[: RULES.pool_rows]
-        sums_by_width: dict[float, list[KernelSums]] = {}
-
-        def sums_of(width: float) -> list[KernelSums]:
-            kernel, rng = self.sample.base.kernel.widened(width), np.random.default_rng(0)
-            V = Z[landmark_rows(kernel, Z, RULES.landmarks, RULES.left_out, rng)[0]]
-            V = V.astype(np.float64)
-            basis = orthonormal_basis(kernel, V, Z.dtype)
-            arguments = kernel, np.eye(Z.shape[1]), V, basis
-            calls = [partial(kernel_sums, piece, *arguments) for piece in pieces]
-            return [KernelSums(*each) for each in in_threads(calls, len(Z))]
-
-        def gain(setting: Setting) -> float:
-            if setting.width not in sums_by_width:
-                sums_by_width[setting.width] = sums_of(setting.width)
-            return -self._loss(sums_by_width[setting.width], setting)
+        by_width: dict[float, _Regressions] = {}
 
         def gains(settings: list[Setting]) -> list[float]:
-            return [gain(each) for each in settings]
+            for setting in settings:
+                if setting.width not in by_width:
+                    kernel = self.sample.regression(setting).kernel
+                    by_width[setting.width] = _Regressions.of_pieces(kernel, pieces)
+            return [-self._loss(by_width[each.width], each) for each in settings]
 
         widths, ridges = RULES.joining_widths, RULES.joining_ridges
-        setting, value = self.sample.best_of_grid(gains, near, widths, ridges)
-        return setting, -value
+        setting, _ = self.sample.best_of_grid(gains, near, widths, ridges)
+        base, ridge = self.sample.base, self.sample.regression(setting).ridge
+        predicted = by_width[setting.width].predicted(pieces[: len(self.unseen)], ridge)
+        losses, squares = (
+            np.concatenate([fold.weighted(base.sums(each)[0]) for fold, each in columns])
+            for columns in (
+                [(fold, (fold.Y - Y) ** 2) for fold, Y in zip(self.unseen, predicted, strict=True)],
+                [(fold, fold.Y**2) for fold in self.unseen],
+            )
+        )
+        shares = (squares - losses) / squares.mean()
+        error = float(shares.std() / np.sqrt(len(shares)))
+        return Trial(name, setting.width, setting.ridge, float(shares.mean()), error, losses)
 
-    def _loss(self, sums: list[KernelSums], setting: Setting) -> float:
-        """Return the mean loss of the unseen rows, each predicted by all rows but its fold."""
-        regression = self.sample.regression(setting)
-        total = sums[0]
-        for each in sums[1:]:
-            total = total + each
-        losses, size = 0.0, 0.0
-        for fold in sums[: len(self.unseen)]:
-            errors = fold.errors(total.without(fold).coefficients(regression.ridge))
-            losses, size = losses + float(regression.sums(errors)[0]), size + fold.size
-        return losses / size
+    def _loss(self, regressions: _Regressions, setting: Setting) -> float:
+        """Return the loss of the unseen rows, each predicted by all rows but its fold."""
+        ridge, folds = self.sample.regression(setting).ridge, len(self.unseen)
+        errors = [regressions.errors(fold, ridge) for fold in range(folds)]
+        return float(self.sample.base.sums(np.sum(errors, axis=0))[0])
+
+
+@dataclass(frozen=True, eq=False)
+class _Regressions:
+    """The regressions with one kernel that pieces of rows allow, for each ridge."""
+
+    kernel: Kernel
+    V: Array
+    basis: Array
+    sums: list[KernelSums]
+
+    @classmethod
+    def of_pieces(cls, kernel: Kernel, pieces: list[LoadedShard]) -> _Regressions:
+        """Return the regressions of projected rows with their Y, with landmarks among them."""
+        Z = np.concatenate([piece.X for piece in pieces])[: RULES.pool_rows]
+        rng = np.random.default_rng(0)
+        chosen, _ = landmark_rows(kernel, Z, RULES.landmarks, RULES.left_out, rng)
+        V = Z[chosen].astype(np.float64)
+        basis = orthonormal_basis(kernel, V, Z.dtype)
+        arguments = kernel, np.eye(Z.shape[1]), V, basis
+        calls = [partial(kernel_sums, piece, *arguments) for piece in pieces]
+        rows = sum(len(piece.X) for piece in pieces)
+        return cls(
+            kernel, V, basis, [KernelSums.of_parts(each) for each in in_threads(calls, rows)]
+        )
+
+    @cached_property
+    def total(self) -> KernelSums:
+        """The sums over all pieces."""
+        return reduce(add, self.sums)
+
+    def coefficients(self, left_out: int, ridge: float) -> Array:
+        """Return the coefficients (m, r) of the regression without a piece."""
+        return self.total.without(self.sums[left_out]).coefficients(ridge)
+
+    def errors(self, piece: int, ridge: float) -> Array:
+        """Return the sums (r,) of squared errors with which the others predict a piece."""
+        return self.sums[piece].errors(self.coefficients(piece, ridge))
+
+    def predicted(self, pieces: list[LoadedShard], ridge: float) -> list[Array]:
+        """Return what the others predict of the first pieces (b, r)."""
+        return [
+            self.kernel.matrix(piece.X, self.V.astype(piece.X.dtype), resolved=False)
+            @ (self.basis @ self.coefficients(number, ridge))
+            for number, piece in enumerate(pieces)
+        ]
 
 
 def _projected(block: RowsInMemory, W: Array) -> LoadedShard:

@@ -20,7 +20,7 @@ from ism_dask.estimators.fitted import (
     rotated,
     solution_attributes,
 )
-from ism_dask.estimators.growth import grown, landmark_regression
+from ism_dask.estimators.growth import climbed, grown
 from ism_dask.estimators.preparation import Report
 from ism_dask.estimators.problem import SupervisedProblem, limited
 from ism_dask.estimators.training_rows import (
@@ -78,13 +78,15 @@ def fit_prediction(problem: SupervisedProblem, report: Report) -> Fitted:
         if not warm:
             choice = grown(rows, target, sample, choice, curvature)
         # W climbs on all rows, and then once more with the features that matter alone.
-        climbed = partial(_climbed, max_iter=solver.max_iter, saved_fit=saved_fit, report=report)
-        ascent = climbed(rows, target, sample, choice, curvature)
+        last_steps = partial(
+            _last_steps, max_iter=solver.max_iter, saved_fit=saved_fit, report=report
+        )
+        ascent = last_steps(rows, target, sample, choice, curvature)
         full_objective = None if most is None else ascent.objective
         if most is not None:
             rows, choice = _with_few_features(problem, rows, sample, choice, ascent.W)
             sample = rows.sample(target, q)
-            ascent = climbed(rows, target, sample, choice, no_curvature())
+            ascent = last_steps(rows, target, sample, choice, no_curvature())
         found = {"target": target.name, "full_objective": full_objective}
         return _fitted(problem, rows, sample, choice, ascent, q=q, path=path, **found)
 
@@ -144,7 +146,7 @@ def _choices(
     target = evident_target(q)
     watcher.on_selection(count - 1, count)
     choice = evident(target, q)
-    if not few:
+    if not few and rows.n_rows < RULES.network_rows:  # else rows that join will judge
         choice = choose(rows.sample(target, q), choice)
     watcher.on_selection(count, count)
     return q, path, target, choice
@@ -166,7 +168,7 @@ def _earlier_choice(problem: SupervisedProblem, rows: TrainingRows) -> tuple[Tar
     return rows.targets[fitted.report_.target], choice
 
 
-def _climbed(
+def _last_steps(
     rows: TrainingRows,
     target: Target,
     sample: Sample,
@@ -181,21 +183,19 @@ def _climbed(
 
     Its steps are saved; what precedes them is repeated, to the same bits.
     """
+    options: dict[str, Any] = {
+        "max_iter": 0 if choice.is_start else max_iter,
+        "saved_fit": saved_fit,
+        "on_iteration": partial(report, rows.prepared),
+        "curvature": curvature,
+    }
     if rows.are_one_block:
         regression, block = sample.regression(choice.setting), rows.block(target, rows.counting)
         evaluate = partial(regression.explained, block)
+        limit = rows.time_limit
+        ascent = ascend(evaluate, choice.W, sample.precondition, time_limit=limit, **options)
     else:
-        evaluate = landmark_regression(rows, target, sample, choice).explained
-    ascent = ascend(
-        evaluate,
-        choice.W,
-        sample.precondition,
-        max_iter=0 if choice.is_start else max_iter,
-        time_limit=rows.time_limit,
-        saved_fit=saved_fit,
-        on_iteration=partial(report, rows.prepared),
-        curvature=curvature,
-    )
+        ascent = climbed(rows, target, sample, choice, **options)
     ascent = diagonalised(ascent)
     return replace(ascent, status=Status.START) if choice.is_start else ascent
 
@@ -244,7 +244,7 @@ def _fitted(
         state=replace(ascent.state, W=whole, eigenvalues=values),
         product=np.pad(ascent.product, [(0, more), (0, more)]),
         eigengap=float(np.linalg.eigvalsh(W.T @ phi @ W)[0]) - outside,
-        report=FitReport(engine="blocks", residual_rows=rows.n_rows),
+        report=FitReport(engine="regression", residual_rows=rows.n_rows),
     )
     turned = rotated(solution, prepared, problem.parameters.rotation)
     evaluate = partial(regression.explained, sample.blocks)

@@ -22,7 +22,7 @@ from ism_dask.gamma.targets import NUMERIC_KERNELS, target_name
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import largest_pairs
 from ism_dask.linalg.subspaces import centred_by
-from ism_dask.rows.raw import BLOCK_ROWS, MANY_ROWS, MEMORY_NUMBERS, deal, number_of_blocks
+from ism_dask.rows.raw import MANY_ROWS, MEMORY_NUMBERS, deal, number_of_blocks
 from ism_dask.rows.shards import Shards
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample
@@ -192,7 +192,7 @@ class TrainingRows:
     @property
     def are_one_block(self) -> bool:
         """Whether the rows are so few that one regression has them all."""
-        return number_of_blocks(len(self.counting), BLOCK_ROWS) == 1
+        return number_of_blocks(len(self.counting)) == 1
 
     def stages(self, keys: Array) -> list[Array]:
         """Return the row numbers of the stages of growth; none if all rows fit into the first.
@@ -201,7 +201,8 @@ class TrainingRows:
         """
         counting, keys = self.counting, keys[self.counting]
         most = max(RULES.first_rows, RULES.stage_numbers // self.prepared.n_varying)
-        sizes = [each for each in sizes_of_stages(RULES.first_rows, len(keys)) if each <= most]
+        most = min(most, int(len(keys) / RULES.least_growth))
+        sizes = [size for size in RULES.stages if size <= most]
         if not sizes:
             return []
         order = np.concatenate(deal(keys, len(keys) // RULES.hand_rows, self.seed))
@@ -221,12 +222,8 @@ class TrainingRows:
         whole = RowsInMemory(np.empty((self.n_rows, 0)), target.Y, self.weights)
         return self._precise.with_rows(TARGET, whole.target_and_weights).persisted()
 
-    def admits_network(self, seen: Array, stage: Array) -> bool:
-        """Return whether the stage (k,) is the first one with rows enough for a network."""
-        return len(seen) < RULES.network_rows <= len(stage)
-
     @property
-    def network_rows(self) -> int:
+    def most_of_a_network(self) -> int:
         """The number of rows that a network learns from, at most."""
         return min(RULES.most_network_rows, MEMORY_NUMBERS // self.prepared.n_varying)
 
@@ -235,12 +232,3 @@ class TrainingRows:
         """The rows; few of them are in double precision, whatever their type."""
         shards = self.prepared.shards
         return shards if self.n_rows >= MANY_ROWS else shards.in_double()
-
-
-def sizes_of_stages(first: int, n_rows: int) -> list[int]:
-    """Return the sizes of the stages before one of all rows: the first, and four times as many."""
-    sizes = []
-    while first * RULES.least_growth <= n_rows:
-        sizes.append(first)
-        first *= RULES.growth
-    return sizes

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import scipy.linalg
-from numpy.typing import DTypeLike
 from scipy.linalg import cython_lapack, lapack
 
 from ism_dask._types import Array
@@ -25,7 +24,7 @@ from ism_dask._types import Array
 _UNUSED: list[Array] = []
 _MOST_UNUSED = 64
 _OPEN: list[None] = []
-_INT = ctypes.POINTER(ctypes.c_int)
+_INT, _NUMBERS = ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_double)
 # The triangle that is upper in Fortran's order is the lower one of a matrix in C order.
 _LOWER = ctypes.c_char_p(b"U")
 # Pivots below this share of the largest diagonal entry are rounding errors.
@@ -37,9 +36,8 @@ def cholesky(matrix: Array) -> Cholesky | None:
 
     The matrix is overwritten.
     """
-    potrf, _, numbers = _ROUTINES[matrix.dtype]
     n, info = ctypes.c_int(len(matrix)), ctypes.c_int()
-    potrf(_LOWER, n, matrix.ctypes.data_as(numbers), n, info)
+    _POTRF(_LOWER, n, matrix.ctypes.data_as(_NUMBERS), n, info)
     return Cholesky(matrix) if info.value == 0 else None
 
 
@@ -51,11 +49,10 @@ class Cholesky:
 
     def solution(self, Y: Array) -> Array:
         """Return the solution (n, r) of `L L^T X = Y`."""
-        _, potrs, numbers = _ROUTINES[self.factor.dtype]
-        columns = np.array(Y.T, dtype=self.factor.dtype, order="C")
+        columns = np.array(Y.T, dtype=np.float64, order="C")
         n, r, info = ctypes.c_int(len(self.factor)), ctypes.c_int(len(columns)), ctypes.c_int()
-        matrix, right = (each.ctypes.data_as(numbers) for each in (self.factor, columns))
-        potrs(_LOWER, n, r, matrix, n, right, n, info)
+        matrix, right = (each.ctypes.data_as(_NUMBERS) for each in (self.factor, columns))
+        _POTRS(_LOWER, n, r, matrix, n, right, n, info)
         return columns.T
 
     @property
@@ -146,9 +143,7 @@ class PivotedCholesky:
 
 
 @contextmanager
-def square_matrices(
-    rows: Array, count: int, dtype: DTypeLike = np.float64
-) -> Iterator[list[Array]]:
+def square_matrices(rows: Array, count: int) -> Iterator[list[Array]]:
     """Yield `count` matrices (n, n) with any content for rows (n, d), which end with the block.
 
     Within `reused_matrices` their memory is used again.
@@ -161,7 +156,7 @@ def square_matrices(
             unused = np.empty(n * n)
         memory.append(unused if len(unused) >= n * n else np.empty(n * n))
     try:
-        yield [each.view(dtype)[: n * n].reshape(n, n) for each in memory]
+        yield [each[: n * n].reshape(n, n) for each in memory]
     finally:
         if _OPEN:
             _UNUSED.extend(memory[: max(0, _MOST_UNUSED - len(_UNUSED))])
@@ -182,25 +177,17 @@ def reused_matrices() -> Iterator[None]:
             _UNUSED.clear()
 
 
-def _routines(prefix: str, number: Any) -> tuple[Any, Any, Any]:
-    """Return potrf, potrs and the type of their matrices; their calls release Python's lock."""
-    api, numbers = ctypes.pythonapi, ctypes.POINTER(number)
+def _routine(name: str, *arguments: Any) -> Any:
+    """Return a routine of LAPACK; its calls release Python's lock."""
     capsules: Any = cython_lapack.__pyx_capi__
+    api, capsule = ctypes.pythonapi, capsules[name]
     api.PyCapsule_GetName.restype = ctypes.c_char_p
     api.PyCapsule_GetName.argtypes = [ctypes.py_object]
     api.PyCapsule_GetPointer.restype = ctypes.c_void_p
     api.PyCapsule_GetPointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
-
-    def routine(name: str, *arguments: Any) -> Any:
-        capsule = capsules[prefix + name]
-        address = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
-        return ctypes.CFUNCTYPE(None, ctypes.c_char_p, *arguments)(address)
-
-    potrf = routine("potrf", _INT, numbers, _INT, _INT)
-    return potrf, routine("potrs", _INT, _INT, numbers, _INT, numbers, _INT, _INT), numbers
+    address = api.PyCapsule_GetPointer(capsule, api.PyCapsule_GetName(capsule))
+    return ctypes.CFUNCTYPE(None, ctypes.c_char_p, *arguments)(address)
 
 
-_ROUTINES = {
-    np.dtype(np.float64): _routines("d", ctypes.c_double),
-    np.dtype(np.float32): _routines("s", ctypes.c_float),
-}
+_POTRF = _routine("dpotrf", _INT, _NUMBERS, _INT, _INT)
+_POTRS = _routine("dpotrs", _INT, _INT, _NUMBERS, _INT, _NUMBERS, _INT, _INT)

@@ -53,7 +53,8 @@ class FitReport:
     solver : str
         The name of the solver.
     engine : str
-        The name of the engine that computed the result; "blocks" for a prediction.
+        The name of the engine that computed the result; "regression" for a
+        prediction.
     engine_error : float
         Bound on the relative error of `objective_` due to this engine.
     engine_note : str
@@ -74,9 +75,6 @@ class FitReport:
     full_objective : float or None
         Of a prediction with `max_features`: J of the fit to all features, or, if there are more
         features than half as many rows, to those that explain most by themselves.
-    deal_error : float or None
-        Of a prediction, after `certify`: the distance by which another random deal of the rows into
-        blocks would move W, from 0 to 1. It is 0 if one block has all rows.
     """
 
     components_advice: str = ""
@@ -91,7 +89,6 @@ class FitReport:
     target: str = "mean"
     other_maximum: float = 0.0
     full_objective: float | None = None
-    deal_error: float | None = None
 
 
 @dataclass(frozen=True)

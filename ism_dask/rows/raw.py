@@ -19,15 +19,16 @@ from ism_dask._types import Array
 # A scipy array or matrix in CSR format.
 Csr: TypeAlias = Any
 
-# Rows of up to this many numbers, of any type, are brought into memory and dealt there, wherever
-# they are stored: MNIST has 47 million.
+# Rows of up to this many numbers, of any type, are brought into memory wherever they are stored:
+# MNIST has 47 million.
 MEMORY_NUMBERS = 50_000_000
-# Larger ones are dealt within ranges of this many rows. Their shards are such ranges, or several,
-# as are chunks of a power of two of rows.
+# Shards of larger ones have this many rows or less, as have chunks of a power of two of rows.
 RANGE_ROWS = 2048
-# Rows of a block, and of a block of many rows. The regressions of smaller blocks lose accuracy, and
-# those of larger ones cost the third power of their rows. The means over many blocks lose less.
-BLOCK_ROWS, _SMALL_BLOCK_ROWS, MANY_ROWS = 600, 400, 10_000
+# Rows of a block of a sample: regressions cost the third power of their rows.
+BLOCK_ROWS = 600
+# From this number of rows on, a cluster computes if there is one, and in single precision if that
+# holds all numbers of X.
+MANY_ROWS = 10_000
 # Rows that are projected at a time.
 _ROWS_AT_ONCE = 8192
 _SINGLE = np.finfo(np.float32)
@@ -69,14 +70,9 @@ def fits_memory(shape: Sequence[int]) -> bool:
     return math.prod(shape) <= MEMORY_NUMBERS
 
 
-def rows_of_a_block(n_rows: int) -> int:
-    """Return the number of rows of each block of a regression on `n_rows` rows."""
-    return BLOCK_ROWS if n_rows < MANY_ROWS else _SMALL_BLOCK_ROWS
-
-
-def number_of_blocks(n_rows: int, block_rows: int) -> int:
-    """Return how many blocks of about `block_rows` rows there are."""
-    return max(1, round(n_rows / block_rows))
+def number_of_blocks(n_rows: int) -> int:
+    """Return how many blocks of about the usual size some rows make."""
+    return max(1, round(n_rows / BLOCK_ROWS))
 
 
 def deal(keys: Array, n_blocks: int, seed: int) -> list[Array]:

@@ -14,11 +14,11 @@ class SelectionRules:
     Widths are multiples of the kernel's own, ridges shares of the mean kernel of a row with itself.
     """
 
-    # Rows. The choices are made on up to about twice the first stage; each later stage of growth
-    # has `growth` times the rows of the one before, and the last one at least `least_growth` times.
+    # Rows. The choices are made on up to about twice the first stage of growth; the last stage has
+    # all rows, and at least `least_growth` times those of the one before.
     fewest_rows: int = 20  # fewer cannot be split into rows that fit W and rows that judge it
     first_rows: int = 1000
-    growth: int = 4
+    stages: tuple[int, ...] = (1000, 4000, 64_000)
     least_growth: float = 1.25
     hand_rows: int = 100
     stage_steps: int = 40
@@ -45,7 +45,10 @@ class SelectionRules:
     # kernel matrix at which fewer suffice, and the rows that they are chosen from.
     landmarks: int = 400
     left_out: float = 1e-8
+    left_out_of_ridge: float = 1e-2
     pool_rows: int = 6000
+    # It ends once steps explain less than this share of what noise adds to one new feature.
+    noise_gain: float = 0.15
 
     # The network of a start: the rows from which on there is one, the most that it learns from, and
     # its layers and steps.

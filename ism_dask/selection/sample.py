@@ -11,7 +11,7 @@ from typing import TypeVar
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.criteria.prediction import RegressionRows, RidgeRegression, RowsInMemory
+from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.gamma.base import repeated_rows
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg.eigen import inverse_covariance
@@ -145,7 +145,7 @@ class Sample:
         W: Array,
         regression: RidgeRegression,
         steps: int,
-        blocks: RegressionRows | None = None,
+        blocks: RowsInMemory | None = None,
         curvature: Curvature | None = None,
     ) -> tuple[Array, float]:
         """Return W (d, q) and J after up to a number of steps on the sample, or on other blocks."""

@@ -165,8 +165,8 @@ def network_directions(rows: RowsInMemory, q: int, seed: int) -> Array:
         random_state=seed,
     )
     # Far values of a column, such as a pixel that is mostly white, would saturate all units.
-    largest = np.maximum(np.abs(rows.X).max(axis=0), RULES.network_reach * rows.X.std(axis=0))
-    scale = (RULES.network_reach / np.maximum(largest, _TINY)).astype(rows.X.dtype)
+    usual = RULES.network_reach * max(float(rows.X.std()), _TINY)
+    scale = np.asarray(usual / np.maximum(np.abs(rows.X).max(axis=0), usual), rows.X.dtype)
     Y = rows.Y * np.sqrt(rows.Y.shape[1])  # columns of variance 1
     Y = Y[:, 0] if Y.shape[1] == 1 else Y
     with warnings.catch_warnings():

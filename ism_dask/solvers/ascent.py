@@ -109,12 +109,14 @@ def ascend(
     on_iteration: Callable[[State], None] | None = None,
     curvature: Curvature | None = None,
     still: float = 0.0,
+    least_gain: float = 0.0,
 ) -> Solution:
     """Return the solution of an ascent from W (d, q), which ends where W is stationary.
 
     `evaluate` returns J and Phi W (d, q) at a W. W is stationary at a residual of `limit`, by
     default `residual_limit` of a prediction. The ascent ends, too, after `max_iter` steps with
-    those in the history, or if in the mean of five steps J changes by a smaller share than `still`.
+    those in the history, or if in the mean of five steps J changes by a smaller share than `still`,
+    or the steps explain less than the share `least_gain` each of what is not explained.
     It continues the history of `state`; it is the next run of a saved fit, and continues where that
     was interrupted. The steps begin with the curvature of an ascent on other rows or in single
     precision, if given. `W^T Phi W` is diagonal only after `diagonalised`.
@@ -122,7 +124,15 @@ def ascend(
     time_limit = TimeLimit() if time_limit is None else time_limit
     memory = no_curvature() if curvature is None else curvature
     begun = 0 if state is None else state.iteration
-    steps = AscentSteps(evaluate, precondition, memory, limit=limit, still=still, begun=begun)
+    steps = AscentSteps(
+        evaluate,
+        precondition,
+        memory,
+        limit=limit,
+        still=still,
+        least_gain=least_gain,
+        begun=begun,
+    )
     state = State.from_weights(W) if state is None else replace(state, W=W)
     if saved_fit is not None:
         saved, on_iteration = saved_fit.next_run(on_iteration)
@@ -167,10 +177,12 @@ class AscentSteps:
         *,
         limit: float | None,
         still: float,
+        least_gain: float,
         begun: int,
     ) -> None:
         self._evaluate, self._precondition, self._memory = evaluate, precondition, memory
         self._limit, self._still, self._begun = limit, still, begun
+        self._least_gain = least_gain
 
     @property
     def limit_here(self) -> float:
@@ -194,8 +206,11 @@ class AscentSteps:
         own = state.history[self._begun :][-_PLATEAU_STEPS - 1 :]
         rise = np.abs(np.diff([record.objective for record in own]))
         flat = self._still * abs(self.value.objective)
-        is_still = len(rise) == _PLATEAU_STEPS and rise.mean() <= flat
-        return Status.STALLED if is_still else None
+        if len(rise) < _PLATEAU_STEPS:
+            return None
+        if rise.mean() <= self._least_gain * abs(1.0 - self.value.objective):
+            return Status.NOISE
+        return Status.STALLED if rise.mean() <= flat else None
 
     def step(self, state: State) -> State | None:
         """Return the state after a step, or None if no step along the slope raises J."""

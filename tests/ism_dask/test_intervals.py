@@ -14,12 +14,10 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from ism_dask import Intervals, PredictiveIKDR, UnsupervisedIKDR, intervals
-from ism_dask.criteria.curvature import Tangents, block_curvature, curvature
+from ism_dask.criteria.curvature import Tangents, block_curvature
 from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
-from ism_dask.engines.blocks import BlocksOfShards
 from ism_dask.kernels import Gaussian, Linear, Polynomial
 from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
-from ism_dask.rows.shards import cut
 from ism_dask.selection.rules import RULES
 from ism_dask.status import Status
 
@@ -211,19 +209,6 @@ def test_curvature_and_influences_are_differences_of_the_loss(kernel, signs, wei
     assert_allclose(squares, influences.T @ influences, atol=1e-5 * np.abs(squares).max())
 
 
-def test_blocks_of_shards_add_up_like_blocks_in_memory():
-    X, y = _rows(90)
-    X = X / SCALES
-    weights = np.repeat([0.0, 1.0], [30, 60])  # the first shard has no rows that count
-    tangents = Tangents.at_weights(np.linalg.qr(X[:5, :2])[0])
-    regression = RidgeRegression(Gaussian(1.0), _RIDGE)
-    shards = BlocksOfShards.dealt_within(cut(X, 30), y[:, None], weights, 0)
-    here = RowsInMemory(X[30:], y[30:, None], np.ones(60), starts=(0, 30))
-    each = (curvature(regression, tangents, some) for some in (shards, here))
-    for one, other in zip(*each, strict=True):
-        assert_allclose(one, other, rtol=1e-9, atol=1e-12)
-
-
 def test_intervals_agree_with_fits_to_resampled_rows(fitted, sure):
     model, replicates = copy.copy(fitted).set_params(warm_start=True), []
     for seed in range(39):
@@ -282,9 +267,7 @@ def test_certify_proves_a_maximum_of_the_prediction(fitted, a_start, monkeypatch
     proved = fitted.certify(X, Y)
     assert proved.is_certified, proved.reason
     assert proved.largest_eigenvalue < 0 < proved.distance < 1e-2
-    assert fitted.report_.deal_error == 0.0  # one block has all rows
     assert not a_start.certify(WINE, CULTIVAR).is_certified
-    assert np.isnan(a_start.report_.deal_error)
     monkeypatch.setitem(vars(RULES), "most_weights", 5)
     with pytest.raises(ValueError, match=r"W has 6 free weights.*for up to 5\."):
         fitted.certify(X, Y)
@@ -333,17 +316,6 @@ def test_rows_that_are_not_those_of_the_fit_are_refused(make):
             with pytest.raises(ValueError, match="these rows are not those of the fit, and `"):
                 judge(rows, y, w, avoid=avoid)
         judge(da.from_array(X, chunks=(40, 5)), Y.tolist(), weights, avoid=s)
-
-
-def test_deal_error_is_as_far_as_other_deals_lead(monkeypatch):
-    monkeypatch.setattr("ism_dask.rows.raw.BLOCK_ROWS", 100)
-    (X, y), options = _rows(300), {"kernel": Gaussian(1.5), "target": "linear"}
-    model = PredictiveIKDR(2, **options).fit(X, y)
-    model.certify(X, y)
-    others = [PredictiveIKDR(2, random_state=seed, **options).fit(X, y) for seed in (1, 2, 3)]
-    W = model.components_.T
-    apart = np.mean([subspace_distance(W, each.components_.T) for each in others])
-    assert 0.3 < model.report_.deal_error / apart < 3.0
 
 
 def test_some_rows_give_the_intervals_of_all(monkeypatch):

@@ -1,0 +1,202 @@
+"""The regression over all rows: by its definition, by the exact one, and wherever the rows are."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import dask.array as da
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import approx_fprime
+
+from ism_dask import PredictiveIKDR
+from ism_dask.criteria.landmark_regression import (
+    TARGET,
+    KernelSums,
+    LandmarkRegression,
+    kernel_sums,
+    landmark_rows,
+    orthonormal_basis,
+)
+from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
+from ism_dask.kernels import Gaussian, Laplacian, Polynomial
+from ism_dask.linalg.subspaces import subspace_distance
+from ism_dask.rows.raw import LoadedShard
+from ism_dask.rows.shards import cut
+from ism_dask.selection.rules import RULES
+
+few = settings(max_examples=25, deadline=None)
+SEEDS = st.integers(0, 2**32 - 1)
+KERNELS = (Gaussian(1.4), 0.5 * Gaussian(1.0) + Gaussian(3.0), Polynomial(2, 1.0), Laplacian(2.0))
+
+
+def _problem(seed, n=60, d=4, q=2, rows_per_shard=None):
+    """Return a regression over rows with weights and signs, the block of these, and a W."""
+    rng = np.random.default_rng(seed)
+    X, r = rng.normal(size=(n, d)), int(rng.integers(1, 4))
+    weights = rng.integers(0, 3, size=n).astype(float) if seed % 2 else None
+    block = RowsInMemory(X, rng.normal(size=(n, r)), weights)
+    kernel = KERNELS[seed % 4] if seed % 8 < 7 else KERNELS[0]
+    signs = np.where(rng.random(r) < 0.7, 1.0, -0.5)
+    shards = cut(X, rows_per_shard).with_rows(TARGET, block.target_and_weights)
+    chosen = np.sort(rng.permutation(n)[:12])
+    W = np.linalg.qr(rng.normal(size=(d, q)))[0]
+    return LandmarkRegression(shards, X[chosen], kernel, 0.01, signs), block, W
+
+
+def _objective(regression, block, W):
+    """Return J at any W (d, q) by its definition."""
+    V, Z = regression.landmarks @ W, block.X @ W
+    K, M = regression.kernel.matrix(Z, V), regression.kernel.matrix(V, V)
+    D = np.diag(np.ones(len(Z)) if block.weights is None else block.weights)
+    n = D.trace()
+    beta = np.linalg.solve(K.T @ D @ K + n * regression.ridge * M, K.T @ D @ block.Y)
+    return float(((block.Y * (D @ K @ beta)).sum(axis=0) * regression.signs).sum() / n)
+
+
+@few
+@given(SEEDS)
+def test_j_and_its_slope_are_those_of_the_definition(seed):
+    regression, block, W = _problem(seed)
+    value = regression.explained(W)
+    assert value.objective == pytest.approx(_objective(regression, block, W), rel=1e-6, abs=1e-9)
+
+    def at(entries):
+        return _objective(regression, block, entries.reshape(W.shape))
+
+    slope = approx_fprime(W.ravel(), at, 1e-7).reshape(W.shape) / 2
+    assert_allclose(value.product, slope, atol=2e-5 * (1.0 + np.abs(slope).max()))
+
+
+@few
+@given(SEEDS)
+def test_with_all_rows_as_landmarks_it_is_the_exact_regression(seed):
+    few_landmarks, block, W = _problem(seed, n=30)
+    if isinstance(few_landmarks.kernel, Polynomial):  # of rank 6: no factor of 30 rows
+        return
+    regression = replace(few_landmarks, landmarks=block.X)
+    if block.weights is not None:
+        block = block.part(np.flatnonzero(block.weights))
+    exact = RidgeRegression(regression.kernel, regression.ridge, regression.signs)
+    one, other = regression.explained(W), exact.explained(block, W)
+    assert one.objective == pytest.approx(other.objective, rel=1e-7, abs=1e-9)
+    assert_allclose(one.product, other.product, rtol=1e-5, atol=1e-7)
+
+
+def test_shards_add_up_wherever_they_are():
+    regression, block, W = _problem(1, n=90)
+    whole = regression.explained(W)
+    lazy = cut(da.from_array(block.X, chunks=(30, 4)), 30)
+    for shards in (cut(block.X, 7), lazy):
+        parts = replace(regression, shards=shards.with_rows(TARGET, block.target_and_weights))
+        value = parts.explained(W)
+        assert value.objective == pytest.approx(whole.objective, rel=1e-12)
+        assert_allclose(value.product, whole.product, rtol=1e-10)
+        assert value.noise == pytest.approx(whole.noise, rel=1e-10)
+
+
+def test_a_shard_of_one_row_or_without_a_class_is_a_part_like_others():
+    regression, block, W = _problem(2, n=41)
+    labels = np.repeat([0.0, 1.0], [20, 21])  # sorted: the first shards have one class alone
+    block = replace(block, Y=(labels - labels.mean())[:, None])
+    facts = block.target_and_weights
+    one, many = (
+        replace(regression, shards=cut(block.X, size).with_rows(TARGET, facts), signs=None)
+        for size in (None, 10)
+    )
+    assert many.shards.bounds[-2:] == (40, 41)
+    assert_allclose(many.explained(W).product, one.explained(W).product, rtol=1e-10)
+
+
+def test_equal_landmarks_and_more_of_them_than_rows_count_once():
+    regression, block, W = _problem(4, n=20)
+    doubled = replace(regression, landmarks=np.repeat(regression.landmarks, 3, axis=0))
+    one, other = regression.explained(W), doubled.explained(W)
+    assert other.objective == pytest.approx(one.objective, rel=1e-5)
+    assert_allclose(other.product, one.product, rtol=1e-3, atol=1e-6)
+    equal = np.repeat(block.X @ W, 4, axis=0)
+    chosen, left = landmark_rows(Gaussian(1.0), equal, 400, 1e-8, np.random.default_rng(0))
+    assert len(np.unique(equal[chosen], axis=0)) == len(chosen) <= 20
+    assert left <= 1e-8
+
+
+def test_the_noise_of_the_slope_is_that_of_other_rows():
+    slopes, noises = [], []
+    landmarks, W = np.random.default_rng(99).normal(size=(30, 4)), np.eye(4)[:, :2]
+    for seed in range(40):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(500, 4))
+        facts = np.c_[X[:, :1] + rng.normal(size=(500, 1)), np.ones(500)]
+        shards = cut(X).with_rows(TARGET, facts)
+        value = LandmarkRegression(shards, landmarks, Gaussian(2.0), 0.1).explained(W)
+        slopes.append(value.product - W @ (W.T @ value.product))
+        noises.append(value.noise)
+    spread = np.sqrt(np.var(slopes, axis=0).sum())
+    assert spread == pytest.approx(np.sqrt(np.mean(np.square(noises))), rel=0.25)
+
+
+def test_sums_predict_other_rows_for_every_ridge():
+    rng = np.random.default_rng(5)
+    Z, Y = rng.normal(size=(80, 2)), rng.normal(size=(80, 2))
+    Y[60:, 1] = 0.3  # a constant in the rows that are predicted
+    kernel, V = Gaussian(1.0), Z[:10]
+    basis = orthonormal_basis(kernel, V, Z.dtype)
+    some, others = (
+        KernelSums.of_parts(
+            kernel_sums(
+                LoadedShard(0, Z[rows], {TARGET: np.c_[Y[rows], np.ones(len(Z[rows]))]}),
+                kernel,
+                np.eye(2),
+                V,
+                basis,
+            )
+        )
+        for rows in (slice(60), slice(60, None))
+    )
+    for ridge in (1e-6, 1e-3, 1.0):
+        beta = basis @ some.coefficients(ridge)
+        missed = ((Y[60:] - kernel.matrix(Z[60:], V) @ beta) ** 2).sum(axis=0)
+        assert_allclose(others.errors(some.coefficients(ridge)), missed, rtol=1e-8)
+        both = (some + others).without(others)
+        assert_allclose(both.coefficients(ridge), some.coefficients(ridge), rtol=1e-6)
+
+
+# Fits to many rows.
+
+
+def _sine(n, seed=0, d=6):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return X, np.sin(1.5 * X[:, 0]) + X[:, 1] * X[:, 2] / 2 + 0.3 * rng.normal(size=n)
+
+
+def test_more_rows_lead_nearer_to_the_truth():
+    truth, apart = np.eye(6)[:, :3], []
+    for n in (700, 6000):
+        W = PredictiveIKDR(3, target="linear").fit(*_sine(n)).components_.T
+        apart.append(subspace_distance(truth, W))
+    # The square root of the ratio of the rows is 2.9.
+    assert apart[1] < 0.6 * apart[0]
+    assert apart[1] < 0.04
+
+
+def test_rows_of_weight_zero_are_none_in_the_regression_over_all_rows():
+    X, y = _sine(3000, 3)
+    weights = np.tile([0.0, 1.0], 1500)
+    half = PredictiveIKDR(3, target="linear").fit(X, y, weights)
+    alone = PredictiveIKDR(3, target="linear").fit(X[1::2], y[1::2])
+    assert_array_equal(half.components_, alone.components_)
+
+
+def test_a_network_starts_where_rows_are_many(monkeypatch):
+    """y is no function of few steps from any other start: only the network finds it."""
+    monkeypatch.setitem(vars(RULES), "network_rows", 1500)
+    model = PredictiveIKDR(1, target="linear").fit(*_sine(2000))
+    assert "network" in {trial.start for trial in model.selection_}
+    again = PredictiveIKDR(1, target="linear").fit(*_sine(2000))
+    assert_array_equal(again.components_, model.components_)
+    shares = [trial.explained for trial in model.selection_]
+    assert shares == sorted(shares, reverse=True)
