@@ -42,7 +42,8 @@ def _problem(seed, n=60, d=4, q=2, rows_per_shard=None):
     kernel = KERNELS[seed % 4] if seed % 8 < 7 else KERNELS[0]
     signs = np.where(rng.random(r) < 0.7, 1.0, -0.5)
     shards = cut(X, rows_per_shard).with_rows(TARGET, block.target_and_weights)
-    chosen = np.sort(rng.permutation(n)[:12])
+    # The polynomial kernel of two columns has rank 6.
+    chosen = np.sort(rng.permutation(n)[: 5 if isinstance(kernel, Polynomial) else 12])
     W = np.linalg.qr(rng.normal(size=(d, q)))[0]
     return LandmarkRegression(shards, X[chosen], kernel, 0.01, signs), block, W
 
@@ -175,12 +176,11 @@ def _sine(n, seed=0, d=6):
 
 def test_more_rows_lead_nearer_to_the_truth():
     truth, apart = np.eye(6)[:, :3], []
-    for n in (700, 6000):
-        W = PredictiveIKDR(3, target="linear").fit(*_sine(n)).components_.T
-        apart.append(subspace_distance(truth, W))
-    # The square root of the ratio of the rows is 2.9.
-    assert apart[1] < 0.6 * apart[0]
-    assert apart[1] < 0.04
+    for n in (400, 6400):
+        fits = [PredictiveIKDR(3, target="linear").fit(*_sine(n, seed)) for seed in range(3)]
+        apart.append(np.mean([subspace_distance(truth, each.components_.T) for each in fits]))
+    # The square root of the ratio of the rows is 4.
+    assert apart[1] < 0.4 * apart[0]
 
 
 def test_rows_of_weight_zero_are_none_in_the_regression_over_all_rows():
