@@ -25,7 +25,7 @@ import scipy.linalg
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import Explained
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.cholesky import PivotedCholesky
+from ism_dask.linalg.cholesky import PivotedCholesky, cholesky
 from ism_dask.linalg.subspaces import tangent
 from ism_dask.rows.raw import LoadedShard, RowFact
 from ism_dask.rows.shards import Shards
@@ -81,8 +81,9 @@ class KernelSums:
         """Return those (m, r) by which F predicts Y."""
         shifted = self.gram.copy()
         shifted[np.diag_indices_from(shifted)] += self.size * ridge
-        factor = scipy.linalg.cho_factor(shifted, lower=True, overwrite_a=True, check_finite=False)
-        return np.asarray(scipy.linalg.cho_solve(factor, self.cross, check_finite=False))
+        factor = cholesky(shifted)
+        assert factor is not None  # sums of squares, and a ridge
+        return factor.solution(self.cross)
 
     def errors(self, coefficients: Array) -> Array:
         """Return the sums (r,) of the squared errors with which coefficients predict these rows."""

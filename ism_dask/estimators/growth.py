@@ -28,7 +28,7 @@ from ism_dask.estimators.training_rows import Target, TrainingRows
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import inverse_covariance
 from ism_dask.records.iteration import Solution
-from ism_dask.rows.raw import LoadedShard, deal
+from ism_dask.rows.raw import MANY_ROWS, LoadedShard, deal
 from ism_dask.rows.shards import cut
 from ism_dask.selection.choices import Choice, Trial
 from ism_dask.selection.rules import RULES
@@ -57,11 +57,13 @@ def grown(
             others = np.setdiff1d(rows.counting, joined)
             learned = rows.block(target, rows.some(target.keys, others, rows.most_of_a_network))
             candidates[NETWORK] = network_directions(learned, sample.q, rows.seed)
-        trials = {name: judges.trial(name, W, choice.setting) for name, W in candidates.items()}
-        best = max(trials.values(), key=lambda trial: trial.explained)
+        near = choice.setting
+        calls = [partial(judges.trial, name, W, near) for name, W in candidates.items()]
+        trials = in_threads(calls, len(stage))
+        best = max(trials, key=lambda trial: trial.explained)
         if best.start != choice.start:
             curvature.clear()
-        every = sorted((*choice.trials, *trials.values()), key=lambda trial: -trial.explained)
+        every = sorted((*choice.trials, *trials), key=lambda trial: -trial.explained)
         choice = replace(
             choice,
             W=candidates[best.start],
@@ -70,9 +72,12 @@ def grown(
             is_start=False,
             trials=tuple(every),
         )
-        if len(stage) < len(rows.counting):
-            most = {"max_iter": RULES.stage_steps, "curvature": curvature}
-            choice = replace(choice, W=climbed(rows, target, sample, choice, stage, **most).W)
+        is_last = len(stage) == len(rows.counting)
+        if not is_last or len(stage) >= MANY_ROWS:  # with few landmarks a pass takes little
+            numbers, most = None if is_last else stage, RULES.few_landmarks
+            limits = {"max_iter": RULES.stage_steps, "curvature": curvature}
+            ascent = climbed(rows, target, sample, choice, numbers, most=most, **limits)
+            choice = replace(choice, W=ascent.W)
     return choice
 
 
@@ -82,16 +87,17 @@ def climbed(
     sample: Sample,
     choice: Choice,
     numbers: Array | None = None,
+    most: int = RULES.landmarks,
     **options: Any,
 ) -> Solution:
     """Return the ascent from the choice's W by the regression over all rows, or some (k,).
 
-    Its landmarks suit the choice. `options` are those of `ascend`.
+    It has `most` landmarks or fewer, which suit the choice. `options` are those of `ascend`.
     """
     every, (d, q) = rows.counting if numbers is None else numbers, choice.W.shape
     pool = rows.block(target, rows.some(target.keys, every, RULES.pool_rows))
-    exact = sample.regression(choice.setting)
-    regression = landmark_regression(rows, target, exact, choice.W, pool=pool, numbers=numbers)
+    exact, those = sample.regression(choice.setting), {"pool": pool, "numbers": numbers}
+    regression = landmark_regression(rows, target, exact, choice.W, most=most, **those)
     X = pool.X.astype(np.float64)
     return ascend(
         regression.explained,
@@ -109,6 +115,7 @@ def landmark_regression(
     exact: RidgeRegression,
     W: Array,
     *,
+    most: int = RULES.landmarks,
     pool: RowsInMemory | None = None,
     numbers: Array | None = None,
 ) -> LandmarkRegression:
@@ -120,7 +127,7 @@ def landmark_regression(
         pool = rows.block(target, rows.some(target.keys, rows.counting, RULES.pool_rows))
     left_out = max(RULES.left_out, RULES.left_out_of_ridge * exact.ridge)
     rng = np.random.default_rng(rows.seed)
-    chosen, _ = landmark_rows(exact.kernel, pool.X @ W, RULES.landmarks, left_out, rng)
+    chosen, _ = landmark_rows(exact.kernel, pool.X @ W, most, left_out, rng)
     if numbers is None:
         shards = rows.with_target(target)
     else:
@@ -151,14 +158,15 @@ class Judges:
     def trial(self, name: str, W: Array, near: Setting) -> Trial:
         """Return the trial of a W with the setting by which the unseen rows are predicted best."""
         pieces = [_projected(each, W) for each in (*self.unseen, *self.others)]
-        by_width: dict[float, _Regressions] = {}
+        n, by_width = sum(len(piece.X) for piece in pieces), dict[float, _Regressions]()
 
         def gains(settings: list[Setting]) -> list[float]:
-            for setting in settings:
-                if setting.width not in by_width:
-                    kernel = self.sample.regression(setting).kernel
-                    by_width[setting.width] = _Regressions.of_pieces(kernel, pieces)
-            return [-self._loss(by_width[each.width], each) for each in settings]
+            new = {each.width: each for each in settings if each.width not in by_width}
+            kernels = [self.sample.regression(each).kernel for each in new.values()]
+            made = in_threads([partial(_Regressions.of_pieces, k, pieces) for k in kernels], n)
+            by_width.update(zip(new, made, strict=True))
+            losses = [partial(self._loss, by_width[each.width], each) for each in settings]
+            return [-loss for loss in in_threads(losses, n)]
 
         widths, ridges = RULES.joining_widths, RULES.joining_ridges
         setting, _ = self.sample.best_of_grid(gains, near, widths, ridges)

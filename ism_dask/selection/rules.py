@@ -44,6 +44,7 @@ class SelectionRules:
     # The regression over all rows: its landmarks, at most, with the share of the trace of the
     # kernel matrix at which fewer suffice, and the rows that they are chosen from.
     landmarks: int = 400
+    few_landmarks: int = 150
     left_out: float = 1e-8
     left_out_of_ridge: float = 1e-2
     pool_rows: int = 6000
