@@ -127,6 +127,13 @@ class LandmarkRegression:
         spread = float(squares) - float(np.sum(tangent(W, of_rows) ** 2)) / self.shards.n_rows
         return Explained(objective, product, float(np.sqrt(max(spread, 0.0))))
 
+    def left_out(self, X: Array, W: Array) -> float:
+        """Return the mean kernel of rows X (k, d) with themselves that the landmarks leave out."""
+        V, Z = self.landmarks.astype(np.float64) @ W, X @ W
+        F = self.kernel.matrix(Z, V) @ orthonormal_basis(self.kernel, V, self.shards.dtype)
+        own = _own_kernel(self.kernel, Z)
+        return max(0.0, float(np.mean(own - np.einsum("ij,ij->i", F, F))))
+
 
 def landmark_rows(
     kernel: Kernel, Z: Array, most: int, share: float, rng: np.random.Generator
@@ -138,7 +145,7 @@ def landmark_rows(
     each row, and the worst rows join each draw.
     """
     Z = Z.astype(np.float64, copy=False)
-    diagonal = np.asarray(sum(w * term.value(term.pairing.own(Z)) for w, term in kernel.terms))
+    diagonal = _own_kernel(kernel, Z)
     trace = float(diagonal.sum())
     cholesky = PivotedCholesky(lambda rows: kernel.matrix(Z, Z[rows]), diagonal.copy())
     while cholesky.size < most and (left := float(cholesky.left.sum())) > share * trace:
@@ -221,6 +228,11 @@ def pair_products(
             of_left += left.dtype.type(degree) * psi.sum(axis=1)[:, None] * left
             of_right += left.dtype.type(degree) * psi.sum(axis=0)[:, None] * right
     return of_left, of_right
+
+
+def _own_kernel(kernel: Kernel, Z: Array) -> Array:
+    """Return the kernel (n,) of each row of Z (n, q) with itself."""
+    return np.asarray(sum(w * term.value(term.pairing.own(Z)) for w, term in kernel.terms))
 
 
 def _target(piece: LoadedShard) -> tuple[Array, Array]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ism_dask._types import Array
@@ -62,7 +62,7 @@ class FittedMaximum:
             value = regression.explained(self._some, W)
         else:
             value = landmark_regression(rows, self.target, regression, W).explained(W)
-        return certify(
+        certificate = certify(
             self.tangents,
             value,
             lambda: curvature(regression, self.tangents, self._some)[0],
@@ -70,6 +70,12 @@ class FittedMaximum:
             limit=residual_limit(value),
             has_constant=rows.prepared.n_constant > 0,
         )
+        if rows.are_one_block:
+            return certificate
+        words = (
+            f"{certificate.reason}; the curvature is that of {self._some.n_rows:,} rows, in blocks"
+        )
+        return replace(certificate, reason=words)
 
     @cached_property
     def _some(self) -> RowsInMemory:

@@ -27,6 +27,7 @@ from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.estimators.training_rows import Target, TrainingRows
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import inverse_covariance
+from ism_dask.records.fit_report import FitReport
 from ism_dask.records.iteration import Solution
 from ism_dask.rows.raw import MANY_ROWS, LoadedShard, deal
 from ism_dask.rows.shards import cut
@@ -76,7 +77,7 @@ def grown(
         if not is_last or len(stage) >= MANY_ROWS:  # with few landmarks a pass takes little
             numbers, most = None if is_last else stage, RULES.few_landmarks
             limits = {"max_iter": RULES.stage_steps, "curvature": curvature}
-            ascent = climbed(rows, target, sample, choice, numbers, most=most, **limits)
+            ascent = climbed(rows, target, sample, choice, numbers=numbers, most=most, **limits)
             choice = replace(choice, W=ascent.W)
     return choice
 
@@ -86,6 +87,7 @@ def climbed(
     target: Target,
     sample: Sample,
     choice: Choice,
+    *,
     numbers: Array | None = None,
     most: int = RULES.landmarks,
     **options: Any,
@@ -94,19 +96,25 @@ def climbed(
 
     It has `most` landmarks or fewer, which suit the choice. `options` are those of `ascend`.
     """
-    every, (d, q) = rows.counting if numbers is None else numbers, choice.W.shape
+    every = rows.counting if numbers is None else numbers
     pool = rows.block(target, rows.some(target.keys, every, RULES.pool_rows))
-    exact, those = sample.regression(choice.setting), {"pool": pool, "numbers": numbers}
-    regression = landmark_regression(rows, target, exact, choice.W, most=most, **those)
-    X = pool.X.astype(np.float64)
-    return ascend(
+    exact, W = sample.regression(choice.setting), choice.W
+    regression = landmark_regression(rows, target, exact, W, most=most, pool=pool, numbers=numbers)
+    X, (d, q) = pool.X.astype(np.float64), W.shape
+    ascent = ascend(
         regression.explained,
-        choice.W,
+        W,
         inverse_covariance(X.T @ X / len(X)),
         time_limit=rows.time_limit,
         least_gain=RULES.noise_gain * (d - q) / len(every),
         **options,
     )
+    # J of the exact regression is larger by this at most, since it has the larger kernel matrix.
+    missed = (1.0 - ascent.objective) * min(1.0, regression.left_out(X, ascent.W) / exact.ridge)
+    known = not sample.avoids and ascent.objective > 0.0
+    error = missed / ascent.objective if known else np.inf
+    report = FitReport(engine="landmarks", engine_error=error, residual_rows=len(every))
+    return replace(ascent, report=report)
 
 
 def landmark_regression(

@@ -194,6 +194,7 @@ def _last_steps(
         evaluate = partial(regression.explained, block)
         limit = rows.time_limit
         ascent = ascend(evaluate, choice.W, sample.precondition, time_limit=limit, **options)
+        ascent = replace(ascent, report=FitReport(engine="exact", residual_rows=rows.n_rows))
     else:
         ascent = climbed(rows, target, sample, choice, **options)
     ascent = diagonalised(ascent)
@@ -244,7 +245,6 @@ def _fitted(
         state=replace(ascent.state, W=whole, eigenvalues=values),
         product=np.pad(ascent.product, [(0, more), (0, more)]),
         eigengap=float(np.linalg.eigvalsh(W.T @ phi @ W)[0]) - outside,
-        report=FitReport(engine="regression", residual_rows=rows.n_rows),
     )
     turned = rotated(solution, prepared, problem.parameters.rotation)
     evaluate = partial(regression.explained, sample.blocks)

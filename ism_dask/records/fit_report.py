@@ -53,8 +53,8 @@ class FitReport:
     solver : str
         The name of the solver.
     engine : str
-        The name of the engine that computed the result; "regression" for a
-        prediction.
+        The name of the engine that computed the result; of a prediction "exact", or "landmarks" for
+        more than some 900 rows.
     engine_error : float
         Bound on the relative error of `objective_` due to this engine.
     engine_note : str

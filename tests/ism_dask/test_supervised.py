@@ -69,7 +69,7 @@ def test_a_fit_has_at_most_twenty_attributes(make):
     fitted.certify(X, Y)
     names = {name for name in vars(fitted) if name.endswith("_")}
     assert len(names - {"n_features_in_", "feature_names_in_"}) <= 20
-    assert fitted.report_.engine == getattr(fitted, "engine_", "regression")
+    assert fitted.report_.engine == getattr(fitted, "engine_", "exact")
 
 
 @pytest.mark.parametrize("auto", ["auto", None])
