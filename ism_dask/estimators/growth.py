@@ -176,8 +176,8 @@ class Judges:
             losses = [partial(self._loss, by_width[each.width], each) for each in settings]
             return [-loss for loss in in_threads(losses, n)]
 
-        widths, ridges = RULES.joining_widths, RULES.joining_ridges
-        setting, _ = self.sample.best_of_grid(gains, near, widths, ridges)
+        grid, least = (RULES.joining_widths, RULES.joining_ridges), RULES.joining_least_ridge
+        setting, _ = self.sample.best_of_grid(gains, near, *grid, least_ridge=least)
         base, ridge = self.sample.base, self.sample.regression(setting).ridge
         predicted = by_width[setting.width].predicted(pieces[: len(self.unseen)], ridge)
         losses, squares = (

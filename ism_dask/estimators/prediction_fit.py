@@ -75,7 +75,7 @@ def fit_prediction(problem: SupervisedProblem, report: Report) -> Fitted:
         else:
             q, path, target, choice = _choices(problem, rows, q)
         sample = rows.sample(target, q)
-        if not warm:
+        if not (warm or rows.are_one_block):
             choice = grown(rows, target, sample, choice, curvature)
         # W climbs on all rows, and then once more with the features that matter alone.
         last_steps = partial(

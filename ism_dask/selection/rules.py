@@ -29,7 +29,7 @@ class SelectionRules:
     ridges: Factors = (1e-4, 1e-3, 1e-2, 1e-1)
     first_factors: tuple[float, float] = (0.5, 1e-3)
     width_limits: tuple[float, float] = (0.1, 16.0)
-    ridge_limits: tuple[float, float] = (1e-7, 1.0)
+    ridge_limits: tuple[float, float] = (1e-5, 1.0)
     scoring_rows: int = 1000  # the rows whose evidence chooses the setting of `score`
 
     # Factors of width and ridge near the W of a few steps, and with which rows that join judge.
@@ -37,6 +37,7 @@ class SelectionRules:
     near_ridges: Factors = (0.1, 0.3, 1.0, 3.0, 10.0)
     joining_widths: Factors = (0.25, 0.35, 0.5, 0.7, 1.0, 1.4, 2.0, 2.8, 4.0)
     joining_ridges: Factors = (1e-4, 1e-3, 1e-2, 0.1, 1.0, 10.0)
+    joining_least_ridge: float = 1e-7
     judging_rows: int = 4000
     judging_folds: int = 4
     predicting_rows: int = 8000

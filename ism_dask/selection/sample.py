@@ -32,11 +32,13 @@ class Setting:
     width: float
     ridge: float
 
-    def times(self, width: float, ridge: float) -> Setting:
+    def times(
+        self, width: float, ridge: float, least_ridge: float = RULES.ridge_limits[0]
+    ) -> Setting:
         """Return the setting with a width and a ridge that are these factors larger."""
         return Setting(
             float(np.clip(self.width * width, *RULES.width_limits)) if width != 1.0 else self.width,
-            float(np.clip(self.ridge * ridge, *RULES.ridge_limits)),
+            float(np.clip(self.ridge * ridge, least_ridge, RULES.ridge_limits[1])),
         )
 
 
@@ -174,8 +176,8 @@ class Sample:
 
         if near is not None:
             return self.best_of_grid(evidences, near, RULES.near_widths, RULES.near_ridges)
-        usual = Setting(1.0, 1.0), RULES.widths, RULES.ridges, RULES.first_factors
-        return self.best_of_grid(evidences, *usual)
+        usual = Setting(1.0, 1.0), RULES.widths, RULES.ridges
+        return self.best_of_grid(evidences, *usual, first=RULES.first_factors)
 
     def best_of_grid(
         self,
@@ -183,7 +185,9 @@ class Sample:
         near: Setting,
         widths: Factors,
         ridges: Factors,
+        *,
         first: tuple[float, float] = (1.0, 1.0),
+        least_ridge: float = RULES.ridge_limits[0],
     ) -> tuple[Setting, float]:
         """Return the setting of largest value, of `near` times factors, and that value.
 
@@ -194,7 +198,7 @@ class Sample:
         widths = widths if self.width_is_free else (1.0,)
         if self.time_limit.is_over:
             widths, ridges = (width,), (ridge,)
-        grid = [[near.times(each, factor) for factor in ridges] for each in widths]
+        grid = [[near.times(each, factor, least_ridge) for factor in ridges] for each in widths]
         return climbed_grid(grid, values, (widths.index(width), ridges.index(ridge)))
 
 

@@ -23,7 +23,8 @@ from models import StoredRows, TaskCounter, curved, hsic_model
 from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_info
 
-from ism_dask import SemiSupervisedIKDR, UnsupervisedIKDR
+from ism_dask import PredictiveIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
+from ism_dask.criteria.landmark_regression import KernelSums
 from ism_dask.kernels import Gaussian
 from ism_dask.observe import watching_fits
 from ism_dask.rows.execution import task_budget
@@ -150,6 +151,29 @@ def test_the_same_bits_on_one_two_and_four_workers_and_none(sizes, tmp_path, mon
                 spread.append(_clustered(groups, "exact"))
             for one, many in zip(alone, spread, strict=False):
                 assert_array_equal(many, one)
+
+
+@pytest.mark.long
+def test_a_prediction_has_the_same_bits_on_workers_one_of_which_dies(tmp_path, monkeypatch):
+    """It dies between the two passes of an evaluation, with its shards."""
+    data, y = curved(10_500, seed=1, noise=0.5)
+    fit = PredictiveIKDR(2, target="linear").fit
+    alone, deaths, coefficients = fit(data, y).components_, [], KernelSums.coefficients
+    with _local_cluster(tmp_path, 2, threads_per_worker=1) as cluster, Client(cluster) as client:
+        tasks = _TaskNames()
+        cluster.scheduler.add_plugin(tasks)
+        assert_array_equal(fit(data, y).components_, alone)
+        assert {"kernel_sums", "slope_sums"} <= tasks.names
+
+        def with_a_death(sums, ridge):
+            if not deaths and sums.size > 10_000:
+                deaths.append(min(client.run(os.getpid).values()))
+                os.kill(deaths[0], signal.SIGKILL)
+            return coefficients(sums, ridge)
+
+        monkeypatch.setattr(KernelSums, "coefficients", with_a_death)
+        assert_array_equal(fit(data, y).components_, alone)
+    assert deaths
 
 
 class _TaskNames(SchedulerPlugin):
