@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +15,7 @@ from flows.reports.pictures import Figure, drawn
 from flows.reports.view import View
 from flows.results.runs import CrossvalResult, FoldMeasures
 from flows.text import number, share
-from ism_dask.pictures.drawing import draw_accuracy
+from ism_dask.pictures import drawing
 
 # The baselines that the first sentence of a page names.
 _NAMED = ("all features", "chance")
@@ -93,7 +95,17 @@ def _details(result: CrossvalResult, which: str) -> tuple[Block, ...]:
 def _accuracies(result: CrossvalResult, which: str) -> Figure:
     mean, folds = result.mean.accuracy, [each.fold for each in result.results]
     values, about = [each.accuracy for each in result.results], say("crossval.accuracy", mean=mean)
-    return drawn(f"Accuracy{which}", about, draw_accuracy, folds=folds, values=values, mean=mean)
+    return drawn(f"Accuracy{which}", about, _draw_accuracy, folds=folds, values=values, mean=mean)
+
+
+def _draw_accuracy(
+    ax: Any, folds: Sequence[int], values: Sequence[float], mean: float
+) -> drawing.Entries:
+    """Draw the accuracy of each fold, and their mean as a dashed line."""
+    ax.plot(folds, values, "o", color=drawing.BLUE)
+    ax.axhline(mean, color=drawing.GREY, ls="--", label=f"mean {mean:.4f}")
+    drawing.name_whole_numbers(ax, "fold", "accuracy", folds)
+    return drawing.labelled(ax)
 
 
 def _fold_cells(name: str, measures: FoldMeasures, objective: float) -> tuple[str, ...]:

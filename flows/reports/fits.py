@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from flows.reports import figures
@@ -249,26 +252,50 @@ def _dimensions(result: FitResult) -> list[Block]:
     explained = drawn(
         "Explained by q",
         say("chosen.explained"),
-        drawing.draw_trials,
+        _draw_trials,
         numbers=numbers,
         values=[each.explained for each in tried],
-        quantity=drawing.EXPLAINED_LABEL,
+        quantity="share of y explained",
         chosen=chosen,
     )
     gain = drawn(
         "Gain by q",
         say("chosen.gain"),
-        drawing.draw_trials,
+        _draw_trials,
         numbers=numbers,
         values=[each.gain for each in tried],
         needed=[each.needed_gain for each in tried],
-        quantity=drawing.GAIN_LABEL,
+        quantity="gain of log evidence per row",
         chosen=chosen,
     )
     table = Table(say("chosen.dimensions"), ("q", "explained", "gain", "needed"), rows)
     return [
         Block("How many new features", tables=(table,), pictures=(explained, gain), detail=True)
     ]
+
+
+def _draw_trials(
+    ax: Any,
+    numbers: Sequence[int],
+    values: Sequence[float],
+    *,
+    quantity: str,
+    chosen: int,
+    needed: Sequence[float] | None = None,
+) -> drawing.Entries | None:
+    """Draw a quantity by the number of new features, and which number was chosen.
+
+    If what a further feature needs is given, the quantity is a gain, which the first one has not.
+    """
+    shown = slice(needed is not None, None)
+    ax.plot(numbers[shown], values[shown], color=drawing.BLUE, marker="o", label="gain")
+    if needed is not None:
+        label = "gain that is needed"
+        ax.plot(numbers[shown], needed[shown], color=drawing.RED, marker="s", ls="--", label=label)
+    ax.axvline(chosen, color=drawing.GREY, ls=":")
+    unit = f"number of new features q (dotted: {chosen}, chosen)"
+    drawing.name_whole_numbers(ax, unit, quantity, numbers)
+    return None if needed is None else drawing.labelled(ax)
 
 
 def _selection(result: FitResult) -> list[Block]:

@@ -175,7 +175,7 @@ def drawn_by_date(
 
         locator = AutoDateLocator(minticks=2, maxticks=_MAX_DATES)  # type: ignore[no-untyped-call]
         ax.xaxis.set_major_locator(locator)
-        entries = drawing.draw_lines(ax, named, ("", title.lower()))
+        entries = draw_lines(ax, named, ("", title.lower()))
         ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
         return entries
 
@@ -184,6 +184,17 @@ def drawn_by_date(
     named = [(name, each[np.isfinite(each[:, 1])]) for name, each in points.items()]
     ends = ", ".join(f"{name} {number(each[-1, 1])}" for name, each in named if len(each))
     return drawn(title, f"{caption} The last: {ends}.", draw)
+
+
+def draw_lines(ax: Any, lines: Sequence[tuple[str, Array]], axis_names: tuple[str, str]) -> Entries:
+    """Draw named lines through points (m, 2), each in the order of its points."""
+    entries: Entries = []
+    for index, (full_name, points) in enumerate(lines):
+        name = drawing.short_name(full_name)
+        line = ax.plot(*points.T, label=name, **drawing.class_style(index))[0]
+        entries.append((line, name))
+    drawing.name_axes(ax, axis_names)
+    return entries
 
 
 def drawn_rows(

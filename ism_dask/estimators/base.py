@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -158,10 +158,12 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
 
     kernel: str | Kernel
     solver: str | Solver
-    engine: str | EngineOptions
     standardize: bool
     rotation: str | None
     random_state: Any
+    # What some of the estimators have, and the others leave as it is.
+    engine: str | EngineOptions = "auto"
+    max_features: int | str | None = None
     # Fitted attributes; the last five are those of a supervised fit.
     status_: Status
     kernel_: Kernel
@@ -343,20 +345,6 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
         check_seed(self.random_state)
         if self.rotation is not None:
             check_choice("`rotation`", self.rotation, ROTATIONS)
-
-
-class SupervisedParameters(IKDR):
-    """The parameters of the estimators of labels and numbers, which their problem reads."""
-
-    needs_definite_kernel: ClassVar[bool] = False
-    n_components: int | str | None
-    target: str
-    avoid_weight: float
-    class_weight: dict[Any, float] | str | None
-    warm_start: bool
-    # What one of the two estimators has, and the other one leaves as it is.
-    engine: str | EngineOptions = "auto"
-    max_features: int | str | None = None
 
 
 @contextmanager

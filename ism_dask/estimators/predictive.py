@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
 
 from ism_dask.estimators.fitted_maximum import FittedMaximum
 from ism_dask.estimators.prediction_fit import fit_prediction
 from ism_dask.estimators.problem import SupervisedProblem
 from ism_dask.estimators.supervised import SupervisedBase
-from ism_dask.kernels import Kernel
 from ism_dask.records.fit_report import Certificate
 from ism_dask.solvers import Solver
 
@@ -152,18 +150,9 @@ default "auto"
     needs_definite_kernel = True
     _fitted = staticmethod(fit_prediction)
 
-    n_components: int | str | None = "auto"
     _: KW_ONLY
-    kernel: str | Kernel = "gaussian"
-    target: str = "auto"
     max_features: int | str | None = None
     solver: str | Solver = "ascent"
-    standardize: bool = True
-    rotation: str | None = None
-    avoid_weight: float = 10.0
-    class_weight: dict[Any, float] | str | None = None
-    warm_start: bool = False
-    random_state: Any = None
 
     def _certified(self, problem: SupervisedProblem) -> Certificate:
         return FittedMaximum.of_problem(problem).certificate

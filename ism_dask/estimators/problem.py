@@ -6,14 +6,13 @@ import math
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils.validation import column_or_1d
 
 from ism_dask._types import Array
 from ism_dask._validation import is_whole
-from ism_dask.estimators.base import SupervisedParameters
 from ism_dask.estimators.dependence_problem import DependenceRows
 from ism_dask.estimators.input_rows import (
     check_rows,
@@ -40,6 +39,9 @@ from ism_dask.gamma.targets import is_indicator, target_dependence, target_name
 from ism_dask.kernels import Kernel
 from ism_dask.rows.raw import fits_memory, is_sparse
 
+if TYPE_CHECKING:
+    from ism_dask.estimators.supervised import SupervisedBase
+
 # The numbers of X, at most, from which its digest is computed.
 _DIGESTED_NUMBERS = 10_000_000
 
@@ -51,7 +53,7 @@ class SupervisedProblem:
     Fitted arrays go to the `library` that the rows came from; None stands for NumPy.
     """
 
-    parameters: SupervisedParameters
+    parameters: SupervisedBase
     X: Any
     y: Array
     weights: Array | None = None
@@ -183,7 +185,7 @@ class SupervisedProblem:
 
 
 def supervised_problem(
-    parameters: SupervisedParameters,
+    parameters: SupervisedBase,
     X: Any,
     y: Any,
     sample_weight: Any = None,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any
 
 from ism_dask.engines import EngineOptions, as_engine
 from ism_dask.estimators.fitted import (
@@ -17,7 +16,7 @@ from ism_dask.estimators.fitted import (
 from ism_dask.estimators.preparation import Report
 from ism_dask.estimators.problem import SupervisedProblem
 from ism_dask.estimators.supervised import SupervisedBase
-from ism_dask.kernels import Kernel, as_kernel
+from ism_dask.kernels import as_kernel
 from ism_dask.observe import current_fit
 from ism_dask.records.fit_report import Certificate
 from ism_dask.records.iteration import State
@@ -71,63 +70,22 @@ default "auto"
         4,000 rows up, approximates Phi, and `engine_error_` says what that does to J; the other
         engines leave nothing out. An engine may also be an object with its options, such as
         `ism_dask.engines.Landmarks(tol=1e-3)`.
-    standardize : bool, default True
-        Whether to scale the features to mean 0 and standard deviation 1 first.
-    rotation : {"varimax"} or None, default None
-        "varimax" rotates W within its space, so that each new feature has few large weights. The
-        space, J and distances between rows of `X W` do not change.
-    avoid_weight : float, default 10
-        The weight of the dependence on what `fit` is to avoid, beside that on y. Both are divided
-        by the norms of their kernels, so that 1 weighs equal correlations equally.
-    class_weight : dict, "balanced" or None, default None
-        Weights of classes: each row counts by the weight of its class, times its `sample_weight`.
-        A class that the dict leaves out has weight 1. "balanced" gives all classes the same sum of
-        weights. It is for classes only.
-    warm_start : bool, default False
-        Whether to start at `components_`, if there are some. For rows that have changed little,
-        such a fit takes a few iterations.
+    standardize, rotation, avoid_weight, class_weight, warm_start
+        As in `PredictiveIKDR`.
     random_state : int, RandomState or None, default None
         Seed of the random starts, of the sample of rows that determines widths above 5,000 rows,
         and of the landmarks. None is a fixed seed, so that fits repeat.
 
     Attributes
     ----------
-    components_ : (q, d) array
-        The weights of the new features in standardised units; the largest entry of each row is
-        positive. Rows are orthonormal to 1e-10, including rows of new features that carry
-        nothing.
-    mean_, scale_ : (d,) arrays
-        Mean and scale of each feature: `transform` first computes `(X - mean_) / scale_`.
-    eigenvalues_ : (q,) array
-        The diagonal of `W^T Phi W`, in descending order: its eigenvalues, unless `rotation` is
-        set. Each is half the derivative of J with respect to the logarithm of the scale of its
-        new feature; it is not the part of J that the feature contributes, which `contributions_`
-        has. A feature with a negative eigenvalue lowers J; a `ComponentsWarning` then reports
-        this, with the number of new features that would do.
-    eigengap_ : float
-        The smallest entry of `eigenvalues_` minus the largest eigenvalue of Phi outside of W, in
-        the whole feature space. If it is near zero, the last new feature is one of several
-        equally good ones. If it is negative, J is largest at a W that the spectral step would
-        leave. A rotation makes it larger, since it brings the entries of `eigenvalues_` closer
-        together.
-    contributions_ : Contributions
-        Two arrays (q,): `alone` is J of each new feature alone, `lost` is by how much J falls
-        without it. Computed on a sample of up to 2,000 rows and scaled to `objective_`; exact if
-        these are all rows.
     objective_ : float
         J: HSIC, `sum_ij Gamma_ij f(beta_ij)`; see `ism_dask.hsic`.
     residual_ : float
         Distance of W from a stationary point under the true kernel, whatever the engine:
         `||Phi W - W L|| / ||Phi W||`.
-    n_iter_ : int
-        Number of iterations.
-    status_ : Status
-        How the fit ended: see `Status.meaning` and `Status.advice`, or docs/published.md.
     converged_ : bool
         Whether `status_` is `Status.CONVERGED`: W is stationary, with a `residual_` of at most
         1e-4 under the true kernel.
-    certificate_ : Certificate
-        After `certify`: whether W is proved to be a local maximum of J, or why not.
     tolerance_ : float
         The limit in force: on the residual, or, with a number as `tol`, on the change of the
         eigenvalues.
@@ -139,16 +97,10 @@ default "auto"
     engine_error_ : float
         Bound on the relative error of `objective_` due to approximation, with a wide estimate of
         that due to rounding; infinite if it exceeds 1.
-    kernel_ : Kernel
-        The kernel with the numbers, such as widths, that the data gave it.
-    report_ : FitReport
-        Notes, advice and what was measured on the way: see `ism_dask.FitReport`.
-    classes_ : (c,) array
-        The classes, if y holds classes.
-    n_features_in_ : int
-        Number of features d.
-    feature_names_in_ : (d,) array
-        Names of the features, if X was a frame.
+    components_, mean_, scale_, eigenvalues_, eigengap_, contributions_, n_iter_, status_, \
+certificate_, kernel_, report_, classes_, n_features_in_, feature_names_in_
+        As in `PredictiveIKDR`, without the words on `max_features`; docs/published.md explains how
+        a fit may end.
 
     Examples
     --------
@@ -159,18 +111,9 @@ default "auto"
     (178, 2)
     """
 
-    n_components: int | str | None = "auto"
     _: KW_ONLY
-    kernel: str | Kernel = "gaussian"
-    target: str = "auto"
     solver: str | Solver = "ism"
     engine: str | EngineOptions = "auto"
-    standardize: bool = True
-    rotation: str | None = None
-    avoid_weight: float = 10.0
-    class_weight: dict[Any, float] | str | None = None
-    warm_start: bool = False
-    random_state: Any = None
 
     def _fitted(self, problem: SupervisedProblem, report: Report) -> Fitted:
         return fit_dependence(problem, report)

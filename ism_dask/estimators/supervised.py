@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from copy import copy, deepcopy
-from typing import Any, Self
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from sklearn.utils import Tags, check_consistent_length
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask._validation import check_bool, is_whole, positive_float, seed_of
-from ism_dask.estimators.base import SupervisedParameters, reported_fit, with_callbacks
+from ism_dask.estimators.base import IKDR, reported_fit, with_callbacks
 from ism_dask.estimators.fitted import Fitted
 from ism_dask.estimators.input_rows import row_source
 from ism_dask.estimators.preparation import Report
 from ism_dask.estimators.problem import SupervisedProblem, column_target, supervised_problem
 from ism_dask.gamma.row_values import on_this_host
-from ism_dask.kernels import as_kernel
+from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.linalg.cholesky import reused_matrices
 from ism_dask.records.fit_report import Certificate
 from ism_dask.selection.sample import share_explained
@@ -27,8 +28,22 @@ from ism_dask.threads import single_threaded_blas
 _LARGEST_AVOID_WEIGHT = 1_000_000
 
 
-class SupervisedBase(SupervisedParameters):
+@dataclass(eq=False, repr=False)
+class SupervisedBase(IKDR):
     """What both estimators of labels and numbers share: the rows of a fit, and what follows it."""
+
+    needs_definite_kernel: ClassVar[bool] = False
+
+    n_components: int | str | None = "auto"
+    _: KW_ONLY
+    kernel: str | Kernel = "gaussian"
+    target: str = "auto"
+    standardize: bool = True
+    rotation: str | None = None
+    avoid_weight: float = 10.0
+    class_weight: dict[Any, float] | str | None = None
+    warm_start: bool = False
+    random_state: Any = None
 
     @with_callbacks
     def fit(

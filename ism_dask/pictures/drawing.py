@@ -41,8 +41,6 @@ MEASURE_LABELS = {
     "movement": "movement of W or the embedding",
 }
 WEIGHT_LABEL = "weight, in standardised units"
-EXPLAINED_LABEL = "share of y explained"
-GAIN_LABEL = "gain of log evidence per row"
 _SHARE_LABEL = "share in the space of the new features, with 90% interval"
 # Free space beside the bars for their numbers, as a share of the width of the bars.
 _ROOM = 0.4
@@ -100,37 +98,13 @@ def draw_shares(ax: Axes, names: Sequence[str], intervals: Array, clear: int) ->
             ax.plot(shares[part], heights[part], "o", color=colour, label=name)
     _name_rows(ax, names, _SHARE_LABEL)
     ax.set_xlim(left=0.0)
-    return _labelled(ax)
+    return labelled(ax)
 
 
 def draw_objective(ax: Axes, numbers: Sequence[int], values: Sequence[float], unit: str) -> None:
     """Draw the objective J by iteration or round, as `unit` names it."""
     ax.plot(numbers, values, color=BLUE, marker="o")
-    _name_whole_numbers(ax, unit, "objective J", numbers)
-
-
-def draw_trials(
-    ax: Axes,
-    numbers: Sequence[int],
-    values: Sequence[float],
-    *,
-    quantity: str,
-    chosen: int,
-    needed: Sequence[float] | None = None,
-) -> Entries | None:
-    """Draw a quantity by the number of new features, and which number was chosen.
-
-    If what a further feature needs is given, the quantity is a gain, which the first one has not.
-    """
-    shown = slice(needed is not None, None)
-    ax.plot(numbers[shown], values[shown], color=BLUE, marker="o", label="gain")
-    if needed is not None:
-        label = "gain that is needed"
-        ax.plot(numbers[shown], needed[shown], color=RED, marker="s", ls="--", label=label)
-    ax.axvline(chosen, color=GREY, ls=":")
-    unit = f"number of new features q (dotted: {chosen}, chosen)"
-    _name_whole_numbers(ax, unit, quantity, numbers)
-    return None if needed is None else _labelled(ax)
+    name_whole_numbers(ax, unit, "objective J", numbers)
 
 
 def draw_measure(
@@ -150,9 +124,13 @@ def draw_measure(
     positive = heights > 0
     ax.plot(numbers, np.where(positive, heights, np.nan), color=RED, marker="s", ls="--")
     ax.axhline(limit, color=RED, ls=":", label=f"tolerance {limit:.4g}")
-    _name_whole_numbers(ax, unit, MEASURE_LABELS[measure], numbers)
-    _set_decades(ax, "y", np.append(heights[positive], limit))
-    return _labelled(ax)
+    name_whole_numbers(ax, unit, MEASURE_LABELS[measure], numbers)
+    reached = np.log10(np.append(heights[positive], limit))
+    least, most = reached.min() - _DECADE_MARGIN, reached.max() + _DECADE_MARGIN
+    ax.set(yscale="log", ylim=(10.0 ** np.floor(least), 10.0 ** np.ceil(most)))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter("")
+    return labelled(ax)
 
 
 def draw_spectrum(ax: Axes, values: Array, next_value: float | None) -> Entries:
@@ -164,8 +142,8 @@ def draw_spectrum(ax: Axes, values: Array, next_value: float | None) -> Entries:
         ax.plot([q + 1], [next_value], "o", color=GREY, mfc="none", label="the next one")
         ax.vlines(q + 0.5, next_value, values[-1], color=RED, lw=2, label=gap)
     numbers = range(1, q + 1 + (next_value is not None))
-    _name_whole_numbers(ax, "new feature", "eigenvalue of Phi", numbers)
-    return _labelled(ax)
+    name_whole_numbers(ax, "new feature", "eigenvalue of Phi", numbers)
+    return labelled(ax)
 
 
 def draw_variances(ax: Axes, values: Array, q: int) -> Entries:
@@ -175,21 +153,21 @@ def draw_variances(ax: Axes, values: Array, q: int) -> Entries:
     label = f"coordinates: {share:.0%} of the variance"
     ax.plot(axes[:q], values[:q], "o", color=BLUE, label=label)
     ax.plot(axes[q:], values[q:], "o", color=GREY, mfc="none", label="the others")
-    _name_whole_numbers(ax, "axis of the unfolding", "eigenvalue of K", axes)
-    return _labelled(ax)
+    name_whole_numbers(ax, "axis of the unfolding", "eigenvalue of K", axes)
+    return labelled(ax)
 
 
 def draw_points(ax: Axes, points: Array, axis_names: AxisNames) -> None:
     """Draw rows (n, 2) in one colour."""
     ax.scatter(points[:, 0], points[:, 1], s=12, color=BLUE, alpha=0.7, lw=0)
-    _name_axes(ax, axis_names)
+    name_axes(ax, axis_names)
 
 
 def draw_classes(
     ax: Axes, points: Array, codes: Array, names: Sequence[str], axis_names: AxisNames
 ) -> Entries:
     """Draw rows (n, 2) by their class: `codes` (n,) are indices of `names`."""
-    _name_axes(ax, axis_names)
+    name_axes(ax, axis_names)
     entries: Entries = []
     for code, name in enumerate(map(short_name, names)):
         x, y = points[codes == code].T
@@ -214,7 +192,7 @@ def draw_numbers(ax: Axes, points: Array, values: Array, label: str, axis_names:
     solids = ax.figure.colorbar(drawn, ax=ax, label=label, extend="both", format=_TICKS).solids
     if solids is not None:
         solids.set_edgecolor("face")  # no gaps between the colours in vector graphics
-    _name_axes(ax, axis_names)
+    name_axes(ax, axis_names)
 
 
 def draw_response(
@@ -228,10 +206,10 @@ def draw_response(
     if classes is None:
         names, Y = ["mean"], values[:, None]
         ax.scatter(z, values, s=10, color=GREY, alpha=0.5, lw=0)
-        _name_axes(ax, axis_names)
+        name_axes(ax, axis_names)
     else:
         names, Y = list(map(short_name, classes)), values[:, None] == np.arange(len(classes))
-        _name_axes(ax, (axis_names[0], "share of each class; below: its rows"))
+        name_axes(ax, (axis_names[0], "share of each class; below: its rows"))
         ax.set_yticks(np.linspace(0, 1, 6))
         ax.set_ylim(-_STRIP * (len(classes) + 1), 1.03)
     places, curves = mean_along(z, Y)
@@ -300,33 +278,6 @@ def _smoother(z: Array, ranks: Array, places: Array, at: Array, span: float) -> 
     return weights * (1 - centre * slope)
 
 
-def draw_accuracy(ax: Axes, folds: Sequence[int], values: Sequence[float], mean: float) -> Entries:
-    """Draw the accuracy of each fold, and their mean as a dashed line."""
-    ax.plot(folds, values, "o", color=BLUE)
-    ax.axhline(mean, color=GREY, ls="--", label=f"mean {mean:.4f}")
-    _name_whole_numbers(ax, "fold", "accuracy", folds)
-    return _labelled(ax)
-
-
-def draw_lines(
-    ax: Axes,
-    lines: Sequence[tuple[str, Array]],
-    axis_names: AxisNames,
-    *,
-    logarithmic: bool = False,
-) -> Entries:
-    """Draw named lines through points (m, 2), each in the order of its points."""
-    drawn = [
-        (ax.plot(*points.T, label=short_name(name), **class_style(index))[0], short_name(name))
-        for index, (name, points) in enumerate(lines)
-    ]
-    _name_axes(ax, axis_names)
-    if logarithmic:
-        for which, values in zip("xy", np.concatenate([each for _, each in lines]).T, strict=True):
-            _set_decades(ax, which, values)
-    return [*drawn]
-
-
 def class_style(index: int) -> dict[str, Any]:
     """Return the colour and the marker of class number `index`, as arguments of matplotlib."""
     colours = COLOURS + _FURTHER
@@ -347,7 +298,7 @@ def add_legend(place: Axes | Figure, entries: Entries, **options: Any) -> None:
         text.set_parse_math(False)
 
 
-def _labelled(ax: Axes) -> Entries:
+def labelled(ax: Axes) -> Entries:
     """Return the entries of all that was drawn with a label that begins with no underscore."""
     return list(zip(*ax.get_legend_handles_labels(), strict=True))
 
@@ -358,19 +309,8 @@ def short_name(name: str) -> str:
     return name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
 
 
-def _set_decades(ax: Axes, which: str, values: Array) -> None:
-    """Make an axis logarithmic, from one power of ten to another around positive values (m,)."""
-    ends = (
-        10.0 ** np.floor(np.log10(values.min()) - _DECADE_MARGIN),
-        10.0 ** np.ceil(np.log10(values.max()) + _DECADE_MARGIN),
-    )
-    ax.set(**{f"{which}scale": "log", f"{which}lim": ends})
-    axis = ax.xaxis if which == "x" else ax.yaxis
-    axis.set_major_formatter("{x:g}")
-    axis.set_minor_formatter("")
-
-
-def _name_axes(ax: Axes, names: AxisNames) -> None:
+def name_axes(ax: Axes, names: AxisNames) -> None:
+    """Name both axes, with numbers at their ticks written out."""
     ax.set_xlabel(names[0], parse_math=False)
     ax.set_ylabel(names[1], parse_math=False)
     ax.xaxis.set_major_formatter(_TICKS)
@@ -386,7 +326,7 @@ def _name_rows(ax: Axes, names: Sequence[str], quantity: str) -> None:
     ax.xaxis.set_major_formatter(_TICKS)
 
 
-def _name_whole_numbers(ax: Axes, unit: str, quantity: str, numbers: Sequence[int]) -> None:
+def name_whole_numbers(ax: Axes, unit: str, quantity: str, numbers: Sequence[int]) -> None:
     """Name the axes, and give whole numbers of a `unit` a place each on the x axis."""
     ax.set_xlabel(unit)
     ax.set_ylabel(quantity)

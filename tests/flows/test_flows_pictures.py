@@ -11,7 +11,7 @@ import matplotlib as mpl
 import numpy as np
 import pytest
 
-from flows.reports.pictures import drawn, weights_image
+from flows.reports.pictures import draw_lines, drawn, weights_image
 from ism_dask.pictures import drawing
 from ism_dask.pictures.drawing import BLUE, COLOURS, RED, class_style
 
@@ -49,7 +49,7 @@ PICTURES = {
     "points": partial(figure, drawing.draw_points, **ROWS),
     "one value": partial(figure, drawing.draw_spectrum, values=np.array([5e8]), next_value=None),
     "measure": partial(figure, drawing.draw_measure, measure="residual", limit=1e-4, **SETTLING),
-    "lines": partial(figure, drawing.draw_lines, lines=LINES, logarithmic=True, **AXES),
+    "lines": partial(figure, draw_lines, lines=LINES, **AXES),
 }
 
 
