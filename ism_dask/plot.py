@@ -101,16 +101,8 @@ def convergence(model: IKDR, ax: Axes | None = None) -> Array:
     """Draw the objective and the measure of convergence by iteration.
 
     The measure is the residual of W or, with a number as `tol`, the change of the eigenvalues. For
-    clusterers both curves are by round, and the measure is the `movement` of a `Round`.
-
-    Parameters
-    ----------
-    model : fitted estimator
-    ax : Axes, optional
-
-    Returns
-    -------
-    Two Axes: of the objective, and of the measure on a logarithmic axis at the right.
+    clusterers both curves are by round, and the measure is the `movement` of a `Round`. Returns two
+    Axes: of the objective, and of the measure on a logarithmic axis at the right.
     """
     check_is_fitted(model)
     ax = _new_axes() if ax is None else ax
@@ -133,15 +125,6 @@ def spectrum(model: IKDR | ColoredMVU, ax: Axes | None = None) -> Axes:
     """Draw the eigenvalues of the new features, the next eigenvalue of Phi, and the eigengap.
 
     Of a `ColoredMVU`, it draws the eigenvalues of K: those of the coordinates, and the others.
-
-    Parameters
-    ----------
-    model : fitted estimator
-    ax : Axes, optional
-
-    Returns
-    -------
-    The Axes.
     """
     check_is_fitted(model)
     ax = _new_axes() if ax is None else ax
@@ -157,19 +140,8 @@ def spectrum(model: IKDR | ColoredMVU, ax: Axes | None = None) -> Axes:
 def shares(result: Intervals, *, top: int = 10, ax: Axes | None = None) -> Axes:
     """Draw the largest shares of features in the space of the new ones, with their intervals.
 
-    Features that stand clear of all others are blue.
-
-    Parameters
-    ----------
-    result : Intervals
-        The result of `ism_dask.intervals`.
-    top : int, default 10
-        Number of shares, largest first.
-    ax : Axes, optional
-
-    Returns
-    -------
-    The Axes.
+    The `result` is that of `ism_dask.intervals`, and `top` the number of shares. Features that
+    stand clear of all others are blue.
     """
     largest = _largest(result.shares, top)
     ax = _new_axes() if ax is None else ax

@@ -313,7 +313,7 @@ class UnsupervisedIKDR(ClusteringIKDR):
     n_init : int or "auto", default "auto"
         Number of starts of k-means; "auto" is 50 up to 5,000 rows and 10 beyond.
     rotation : {"varimax"} or None, default None
-        As in `SupervisedIKDR`, for the W of the result. The clusters do not change.
+        As in `PredictiveIKDR`, for the W of the result. The clusters do not change.
     random_state : int, RandomState or None, default None
         Seed of everything that is drawn at random. None is a fixed seed, so that fits repeat.
     on_round : callable, optional

@@ -308,7 +308,8 @@ def in_least_precision(raw: Shards) -> Shards:
     if raw.dtype == np.float32 or raw.n_rows < MANY_ROWS:
         return raw
     # Most rows that it does not hold show that in the first shard.
-    is_exact = not any(each.fold(_rounded_in_single) for each in (raw.first(1), raw))
+    first = replace(raw, parts=raw.parts[:1], n_rows=raw.bounds[1])
+    is_exact = not any(each.fold(_rounded_in_single) for each in (first, raw))
     return replace(raw, dtype=np.dtype(np.float32)) if is_exact else raw
 
 

@@ -53,14 +53,8 @@ class SupervisedIKDR(SupervisedBase):
         `0.5 * Gaussian() + 0.5 * Polynomial(degree=3)`.
     target : {"auto", "classes", "labels", "numbers", "linear", "gaussian", "multiscale"}, \
 default "auto"
-        How to read y: as classes, as several labels for each row ("labels": an indicator matrix of
-        0 and 1, or columns of classes), or as numbers. "auto" takes labels, and whole numbers with
-        up to 20 different values, as classes, or as "labels" if y has several columns, and other
-        numbers as "numbers". It raises an error for whole numbers with more than 20 different
-        values. "numbers" means "multiscale", or "gaussian" if y has several columns. "linear" means
-        the numbers themselves, "gaussian" functions of a gaussian kernel of median width,
-        "multiscale" those of three gaussian kernels: of the median width, half of it and a quarter
-        of it.
+        How to read y, as in `PredictiveIKDR`, but that "numbers" means "multiscale", or "gaussian"
+        if y has several columns.
     solver : "ism" or Solver, default "ism"
         "ism" is the Iterative Spectral Method. A solver may also be an object with its options,
         such as `ism_dask.solvers.ISM(tol=0.01, max_iter=500)`.
@@ -116,53 +110,49 @@ certificate_, kernel_, report_, classes_, n_features_in_, feature_names_in_
     engine: str | EngineOptions = "auto"
 
     def _fitted(self, problem: SupervisedProblem, report: Report) -> Fitted:
-        return fit_dependence(problem, report)
+        parameters, dependence = problem.parameters, problem.dependence
+        kernel, solver = as_kernel(parameters.kernel), as_solver(parameters.solver)
+        engine = as_engine(parameters.engine)
+        saved_fit = current_fit()
+        time_limit = TimeLimit(solver.max_seconds, saved_fit)
+        prepared, earlier = problem.prepared(kernel), problem.earlier
+        q = problem.n_components(prepared)
+        rows = problem.dependence_rows(prepared, kernel, q)
+        whole = rows.problem(dependence)
+        if q == prepared.n_varying + prepared.n_constant:
+            solution = solution_of_whole_space(whole, engine)
+        else:
+            start = None
+            if earlier is not None and q <= prepared.n_varying:
+                start = State.from_weights(prepared.orthonormal(earlier))
+            search = Search(engine, solver, partial(report, prepared), time_limit, saved_fit)
+            solution = search.run(whole, q, start)
+        turned = rotated(solution, prepared, parameters.rotation)
+        contributing = rows.contributing(dependence)
+        with on_this_machine():
+            W = turned.W[: prepared.n_varying]
+            parts = contributions(contributing.value, W, solution.objective)
+        advice = components_advice(solution.eigenvalues.tolist(), solution.eigengap)
+        attributes = {
+            **solution_attributes(
+                turned,
+                prepared,
+                rows.sample,
+                components_advice=advice,
+                solver=solver_name(solver),
+                target_remainder=dependence.remainder,
+                avoided=measured_avoidance(rows, turned.W, dependence),
+            ),
+            "kernel_": rows.fitted_kernel,
+            "tolerance_": solver.limit,
+            "contributions_": parts,
+            "engine_": solution.report.engine,
+            "engine_error_": solution.report.engine_error,
+        }
+        return Fitted(solution, attributes)
 
     def _certified(self, problem: SupervisedProblem) -> Certificate:
         prepared = problem.prepared(self.kernel_)
         W = prepared.coordinates(problem.parameters.components_)
         rows = problem.dependence_rows(prepared, self.kernel_, W.shape[1])
         return certify_dependence(rows.problem(problem.dependence), W)
-
-
-def fit_dependence(problem: SupervisedProblem, report: Report) -> Fitted:
-    """Return the fit whose X W depends on y most, by HSIC."""
-    parameters, dependence = problem.parameters, problem.dependence
-    kernel, solver = as_kernel(parameters.kernel), as_solver(parameters.solver)
-    engine = as_engine(parameters.engine)
-    saved_fit = current_fit()
-    time_limit = TimeLimit(solver.max_seconds, saved_fit)
-    prepared, earlier = problem.prepared(kernel), problem.earlier
-    q = problem.n_components(prepared)
-    rows = problem.dependence_rows(prepared, kernel, q)
-    whole = rows.problem(dependence)
-    if q == prepared.n_varying + prepared.n_constant:
-        solution = solution_of_whole_space(whole, engine)
-    else:
-        start = None
-        if earlier is not None and q <= prepared.n_varying:
-            start = State.from_weights(prepared.orthonormal(earlier))
-        search = Search(engine, solver, partial(report, prepared), time_limit, saved_fit)
-        solution = search.run(whole, q, start)
-    turned = rotated(solution, prepared, parameters.rotation)
-    contributing = rows.contributing(dependence)
-    with on_this_machine():
-        W = turned.W[: prepared.n_varying]
-        parts = contributions(contributing.value, W, solution.objective)
-    attributes = {
-        **solution_attributes(
-            turned,
-            prepared,
-            rows.sample,
-            components_advice=components_advice(solution.eigenvalues.tolist(), solution.eigengap),
-            solver=solver_name(solver),
-            target_remainder=dependence.remainder,
-            avoided=measured_avoidance(rows, turned.W, dependence),
-        ),
-        "kernel_": rows.fitted_kernel,
-        "tolerance_": solver.limit,
-        "contributions_": parts,
-        "engine_": solution.report.engine,
-        "engine_error_": solution.report.engine_error,
-    }
-    return Fitted(solution, attributes)

@@ -150,21 +150,8 @@ class SupervisedBase(IKDR):
         (d - q) q. Of a `SupervisedIKDR` it takes passes over all pairs of rows, whatever the
         engine: two gradients by engine="exact" for each free weight up to 200, some hundred beyond.
 
-        Parameters
-        ----------
-        X : (n, d) array, frame, Dask array or opened data set
-            The rows of the fit, in the same order. Of more than 10 million numbers some are
-            compared with those of the fit, of more rows than fit into memory none.
-        y : (n,) labels, or (n,) or (n, t) numbers
-            The target of the fit.
-        sample_weight : (n,) numbers, optional
-            The weights of the fit.
-        avoid, given : (n,) or (n, t) labels or numbers, or a frame, optional
-            Those of the fit.
-
-        Returns
-        -------
-        Certificate
+        All arguments are those of `fit`, with rows in the same order. Of more than 10 million
+        numbers some are compared with those of the fit, of more rows than fit into memory none.
 
         Examples
         --------

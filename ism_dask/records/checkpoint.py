@@ -123,14 +123,18 @@ class CheckpointedFit:
         The function saves a state of the run before it reports the state.
         """
         number, self._next_run = self._next_run, self._next_run + 1
-        runs = self.checkpoint.runs
+        saved = self.checkpoint.runs
 
         def save(state: State) -> None:
-            self._record(number, state)
+            runs = [*self.checkpoint.runs]
+            # An engine may decline before the first step of its run.
+            runs += [None] * (number + 1 - len(runs))
+            runs[number] = state
+            self._update(replace(self.checkpoint, runs=tuple(runs)))
             if report is not None:
                 report(state)
 
-        return runs[number] if number < len(runs) else None, save
+        return saved[number] if number < len(saved) else None, save
 
     def run_or_restore(self, stage: str, run: Callable[[], _Result]) -> _Result:
         """Return the saved result of a stage, or run the stage and save its result.
@@ -150,13 +154,6 @@ class CheckpointedFit:
         """Save the state after a whole round and drop the solver runs of that round."""
         self._next_run = 0
         self._update(Checkpoint(outer))
-
-    def _record(self, number: int, state: State) -> None:
-        runs = [*self.checkpoint.runs]
-        # An engine may decline before the first step of its run.
-        runs += [None] * (number + 1 - len(runs))
-        runs[number] = state
-        self._update(replace(self.checkpoint, runs=tuple(runs)))
 
     def _update(self, checkpoint: Checkpoint) -> None:
         self.checkpoint = checkpoint

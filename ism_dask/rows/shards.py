@@ -114,12 +114,6 @@ class Shards:
         read = all(isinstance(part.raw, partial) for part in self.parts)
         return None if read else max(1, _TASK_SHARD_BYTES // self.raw_bytes)
 
-    def first(self, n_rows: int) -> Shards:
-        """Return the first shards, as many as have this number of rows or more."""
-        size = int(np.searchsorted(self.bounds, n_rows))
-        source = None if self.source is None else self.source.first(n_rows)
-        return replace(self, parts=self.parts[:size], n_rows=self.bounds[size], source=source)
-
     def standardised(self, affine: Standardisation) -> Shards:
         """Return the shards with rows standardised by `affine` when they are loaded."""
         return replace(self, affine=affine)
@@ -211,7 +205,7 @@ class Shards:
         if self._inline:
             return self._of_one_shard(_chosen_rows, indices=indices)
         picks = np.split(indices, np.searchsorted(indices, self.bounds[1:-1]))
-        take = self._task(_chosen_rows, ()).with_keys(Task.on_rows)
+        take = self._task(_chosen_rows, ()).with_keys(Task.on_shard)
         calls = [
             take(as_argument(part), pick - part.start)
             for part, pick in zip(self.parts, picks, strict=True)

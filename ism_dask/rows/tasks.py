@@ -57,9 +57,9 @@ class Task:
         keys = (f"{prefix}-{number:08d}" for number in count(1))
         return lambda *args: task(shared, *args, dask_key_name=next(keys))
 
-    def on_shard(self, part: Any) -> Any:
-        """Apply the function to one shard."""
-        return self.function(self._load(part), *self.args)
+    def on_shard(self, part: Any, indices: Array | None = None) -> Any:
+        """Apply the function to a shard, or to some rows of it; no others are standardised."""
+        return self.function(self._load(part, indices), *self.args)
 
     def on_shards(self, parts: Sequence[Any]) -> Any:
         """Return the sum of the function over shards, loaded one after the other."""
@@ -68,10 +68,6 @@ class Task:
             total = _add_in_place(total, self.on_shard(part))
         self._report()
         return total
-
-    def on_rows(self, part: Any, indices: Array) -> Any:
-        """Apply the function to some rows of a shard; the other rows are not standardised."""
-        return self.function(self._load(part, indices), *self.args)
 
     def on_head_and_tail(self, head: ShardRef, tail: Sequence[ShardRef]) -> Any:
         """Apply the function to a shard and an iterator over shards."""
