@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ism_dask.estimators.colored_mvu import ColoredMVU
     from ism_dask.estimators.dependence_problem import hsic
     from ism_dask.estimators.predictive import PredictiveIKDR
-    from ism_dask.estimators.published import SupervisedIKDR
+    from ism_dask.estimators.supervised import SupervisedIKDR
     from ism_dask.gamma.independence import DependenceTest, dependence_test
     from ism_dask.inference.independence import fitted_dependence_test
     from ism_dask.inference.intervals import Intervals, intervals
@@ -66,7 +66,7 @@ _MODULES = {
     "Intervals": "inference.intervals",
     "PredictiveIKDR": "estimators.predictive",
     "SemiSupervisedIKDR": "estimators.clusterers",
-    "SupervisedIKDR": "estimators.published",
+    "SupervisedIKDR": "estimators.supervised",
     "UnsupervisedIKDR": "estimators.clusterers",
     "WeightsWarning": "status",
     "dependence_test": "gamma.independence",

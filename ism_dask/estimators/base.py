@@ -251,17 +251,7 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
         return subspace_shares(on_host(self.components_))
 
     def get_support(self, indices: bool = False) -> Array:
-        """Return which features have a weight in any new feature.
-
-        Parameters
-        ----------
-        indices : bool, default False
-            Whether to return the indices of these features.
-
-        Returns
-        -------
-        (d,) boolean array, or the ascending indices (k,).
-        """
+        """Return which features (d,) have a weight in any new feature, or their indices (k,)."""
         check_is_fitted(self)
         support = (on_host(self.components_) != 0).any(axis=0)
         return np.flatnonzero(support) if indices else support

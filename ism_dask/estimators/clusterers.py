@@ -96,10 +96,6 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         sample_weight : (n,) numbers, optional
             Weights of the rows, as in `SupervisedIKDR`. A row of weight 0 gets its cluster as
             `predict` gives it.
-
-        Returns
-        -------
-        The estimator itself.
         """
         self.check_parameters()
         given = row_source(X)

@@ -186,10 +186,6 @@ class ColoredMVU(_Unfolded):
             client search the neighbours.
         y : (n,) or (n, t) labels or numbers, (n, r) factor, (n, n) kernel, or None
             Side information, read as `target` says. A factor or kernel may be sparse.
-
-        Returns
-        -------
-        The estimator itself.
         """
         self._check_parameters()
         rows = rows_in_memory(self, X)

@@ -136,14 +136,8 @@ def row_order(
     the names of classes. Exceptions are different rows that are equal up to rounding, and columns,
     or classes, whose values have the same distribution. Rows of weight 0 have no place in it.
 
-    Parameters
-    ----------
-    X : (n, d) array or sparse array
-    y : (n,) or (n, t) array, optional
-    weights : (n,) array, optional
-        A row of weight 2 counts as two rows.
-    sides : sequence of (n, s) arrays
-        Classes and numbers that belong to the rows.
+    X (n, d) may be sparse. With weights (n,), a row of weight 2 counts as two rows. The sides
+    (n, s) are classes and numbers that belong to the rows, as y (n,) or (n, t).
     """
     if not (isinstance(X, np.ndarray) or is_sparse(X)) or not fits_memory(X.shape):
         return None

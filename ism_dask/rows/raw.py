@@ -78,13 +78,8 @@ def number_of_blocks(n_rows: int) -> int:
 def deal(keys: Array, n_blocks: int, seed: int) -> list[Array]:
     """Return the ascending row numbers of each block; rows of similar keys go to all blocks alike.
 
-    Parameters
-    ----------
-    keys : (n,) array
-        Rows are dealt in the order of their keys, such as classes or numbers y; rows of equal keys
-        in a random order.
-    n_blocks : int
-    seed : int
+    Rows are dealt in the order of their keys (n,), such as classes or numbers y; rows of equal keys
+    in a random order.
     """
     rng = np.random.default_rng([seed, len(keys)])
     shuffled = rng.permutation(len(keys))

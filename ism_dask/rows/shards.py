@@ -266,12 +266,8 @@ class Shards:
 def cut(X: Any, rows_per_shard: int | None = None) -> Shards:
     """Return the `Shards` of an array of NumPy or Dask, or of a `RowSource`.
 
-    Parameters
-    ----------
-    X : (n, d) array-like
-    rows_per_shard : int, optional
-        Default: equal shards of up to 2,560 rows, fewer for very wide data, and whole chunks of
-        a `RowSource`. Rows too large for memory have shards of 2,048 rows, wherever they are.
+    By default there are equal shards of up to 2,560 rows, fewer for very wide data, and whole
+    chunks of a `RowSource`. Rows too large for memory have shards of 2,048 rows, wherever they are.
     """
     wait_for_a_worker()
     reuse_pages()
