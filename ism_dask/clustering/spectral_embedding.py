@@ -247,7 +247,7 @@ class Graph:
             return self._by_kernel(kernel, points, k, engine.name, extended=extended)
         expansion, moments, _ = engine.expand(points, sample)
         m, size = expansion.size, self.weights.sum()
-        sums = moments.ones[0] * np.sqrt(expansion.slope)
+        sums = moments[0, :, 0] * np.sqrt(expansion.slope)
         raised = self._raised(kernel)
         raw = FactorExtension(kernel, expansion, sums, raised, np.zeros(m), projection=np.eye(m))
         gram, means = points.fold(_embedding_sums, raw)

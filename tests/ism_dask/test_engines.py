@@ -20,7 +20,6 @@ from ism_dask.engines.lowrank.landmarks import (
     SampledLandmarks,
     unit_slope_between,
 )
-from ism_dask.engines.lowrank.row_sums import phi_sums
 from ism_dask.engines.tile_sums import phi_of_pairs, stripe_bytes
 from ism_dask.engines.tiles import with_projection
 from ism_dask.gamma.targets import target_dependence
@@ -452,9 +451,9 @@ def test_a_task_takes_no_more_memory_than_planned(kind):
     X, y = rng.normal(size=(4000, 300)).astype(kind), rng.integers(0, 5, 4000)
     problem = problem_of(X, y, Gaussian(25.0), 4000)
     at = first_engine(Landmarks(tol=1e-3), problem, 5)._evaluated(_basis(300, 5))
-    spread = at.moments.psi_coefficients(problem.gamma, at.expansion)
+    spread = at.expansion.psi_coefficients(at.moments)
     piece = loaded(at.points.parts[0])
-    used = most_memory(lambda: phi_sums(piece, at.expansion, problem.gamma, spread))
+    used = most_memory(lambda: at.expansion.phi_sums(piece, spread))
     assert used <= task_bytes(problem, at.expansion.size) <= 6 * used
 
 

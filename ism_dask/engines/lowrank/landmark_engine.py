@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,25 +18,11 @@ from ism_dask.engines.base import (
 )
 from ism_dask.engines.closed_form import ClosedFormEngine
 from ism_dask.engines.exact import ExactEngine
-from ism_dask.engines.lowrank.error_bound import RemainderMeasure
 from ism_dask.engines.lowrank.landmarks import Nystrom, SampledLandmarks
-from ism_dask.engines.lowrank.row_sums import (
-    FactoredSlope,
-    FeatureMap,
-    Moments,
-    cross_gram,
-    feature_sums,
-    gradient_rows,
-    gradient_sums,
-    moment_sums,
-    phi_from_sums,
-    phi_sums,
-)
-from ism_dask.engines.tiles import PROJECTED, ignore_overflow, project_rows, with_projection
-from ism_dask.gamma.base import GAMMA_FACTS, Gamma
+from ism_dask.engines.lowrank.row_sums import FactoredSlope, FeatureMap
+from ism_dask.engines.tiles import PROJECTED, ignore_overflow, with_projection
 from ism_dask.kernels import PointwiseKernel
 from ism_dask.kernels.inner_products import Monomials
-from ism_dask.rows.raw import LoadedShard
 from ism_dask.rows.shards import Shards
 
 # A term uses its monomials instead of landmarks if there are at most this many, or at most this
@@ -53,7 +37,7 @@ _FINER_FACTOR, _LEAST_TOL_SHARE = 0.1, 0.009
 
 @dataclass(frozen=True, eq=False)
 class EvaluationAtW:
-    """The problem at one W (d, k): the projected rows, their low-rank factor, and its moments.
+    """The problem at one W (d, k): the projected rows, their low-rank factor, and the moments.
 
     The points are the shards with the fact `PROJECTED`; `left_out` bounds the part of J that the
     factor omits.
@@ -62,13 +46,18 @@ class EvaluationAtW:
     W: Array
     points: Shards
     expansion: FactoredSlope
-    moments: Moments
+    moments: Array
     left_out: float = 0.0
 
     @property
     def objective(self) -> float:
         """The objective J at W."""
-        return self.moments.objective(self.expansion)
+        return self.expansion.objective(self.moments)
+
+    @property
+    def coefficients(self) -> Array:
+        """The coefficients (v, m, 1 + k) of F that give Phi W."""
+        return self.expansion.psi_coefficients(self.moments)
 
 
 class LandmarkEngine(Engine):
@@ -122,31 +111,18 @@ class LandmarkEngine(Engine):
         return ClosedFormEngine(self.problem.linearised(), self.q).phi0()
 
     def phi(self, W: Array) -> PhiEvaluation:
-        """Return J and Phi at W, by monomials in one pass over X unless Phi contains degrees."""
-        terms, gamma, k = self.problem.kernel.terms, self.problem.gamma, W.shape[1]
-        if self.approximate or any(term.pairing.degree for _, term in terms):
-            last = self._evaluated(W)
-            # Phi needs only the degrees, the first column of the coefficients.
-            coefficients = last.moments.psi_coefficients(gamma, last.expansion)[..., :1]
-            finish = partial(phi_from_sums, expansion=last.expansion, gamma=gamma)
-            matrix = last.points.fold(phi_sums, last.expansion, gamma, coefficients, finish=finish)
-            return PhiEvaluation(last.objective, matrix, **self._accuracy_of(last))
-        expansion = self._factored([self._features(term, k) for _, term in terms])
-        matrix, sums = self.problem.shards.fold(
-            _phi_and_monomial_sums,
-            W,
-            expansion,
-            gamma,
-            finish=partial(_phi_from_monomials, expansion=expansion, gamma=gamma),
-        )
-        J = self._moments(sums).objective(expansion)
-        return PhiEvaluation(J, matrix, **self._accuracy(J, summed=expansion.size))
+        """Return J and Phi at W."""
+        last = self._evaluated(W)
+        expansion = last.expansion
+        # Phi needs only the degrees, the first column of the coefficients.
+        degrees = last.coefficients[..., :1]
+        matrix = last.points.fold(expansion.phi_sums, degrees, finish=expansion.phi_from_sums)
+        return PhiEvaluation(last.objective, matrix, **self._accuracy_of(last))
 
     def product(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W."""
-        last, gamma = self._evaluated(W), self.problem.gamma
-        coefficients = last.moments.psi_coefficients(gamma, last.expansion)
-        product = last.points.fold(gradient_sums, last.expansion, gamma, coefficients)
+        last = self._evaluated(W)
+        product = last.points.fold(last.expansion.gradient_sums, last.coefficients)
         return ProductEvaluation(last.objective, product, **self._accuracy_of(last))
 
     def value(self, W: Array) -> Evaluation:
@@ -156,9 +132,8 @@ class LandmarkEngine(Engine):
 
     def product_rows(self, W: Array, X: Array, facts: Array) -> Array:
         """Return the rows R (b, k) with which X (b, d) contributes `X^T R` to Phi W."""
-        last, gamma = self._evaluated(W), self.problem.gamma
-        coefficients = last.moments.psi_coefficients(gamma, last.expansion)
-        return gradient_rows(X @ W.astype(X.dtype), facts, last.expansion, gamma, coefficients)
+        last = self._evaluated(W)
+        return last.expansion.gradient_rows(X @ W.astype(X.dtype), facts, last.coefficients)
 
     def finer(self) -> Engine | None:
         """Return the engine with a tenth of the tolerance, down to a hundredth of the user's."""
@@ -205,13 +180,8 @@ class LandmarkEngine(Engine):
         left_out, columns = evaluated.left_out, evaluated.expansion.size
         return self._accuracy(evaluated.objective, left_out, columns)
 
-    def _moments(self, sums: Array) -> Moments:
-        """Return the moments over the columns of U, given the sums (v, m, q + 2) over V."""
-        gamma = self.problem.gamma
-        return Moments(np.tensordot(gamma.mixing.T, sums, axes=1), gamma.signs)
-
     @ignore_overflow
-    def expand(self, points: Shards, sample: Array) -> tuple[FactoredSlope, Moments, float]:
+    def expand(self, points: Shards, sample: Array) -> tuple[FactoredSlope, Array, float]:
         """Return the factored slope, the moments and the bound on the omitted J for projected rows.
 
         Parameters
@@ -221,15 +191,16 @@ class LandmarkEngine(Engine):
         sample : (s, k) array
             Some of them, the candidates for landmarks.
         """
-        factors = self._term_factors(sample.astype(np.float64))
+        problem, factors = self.problem, self._term_factors(sample.astype(np.float64))
         while True:
             maps = [each.map if isinstance(each, SampledLandmarks) else each for each in factors]
-            expansion = self._factored(maps)
+            expansion = FactoredSlope.from_maps(problem.kernel, problem.gamma, maps)
+            m, rows, d = expansion.size, problem.shards.largest, problem.d
+            what = f"{rows} rows x {d} columns with {m} {self.name}"
+            self._check_memory(m, task_bytes(problem, m), what)
             if not self.approximate:
-                sums = points.fold(_monomial_sums, expansion, self.problem.gamma)
-                return expansion, self._moments(sums), 0.0
-            audit = RemainderMeasure(self.problem.kernel, expansion, self.problem.gamma)
-            sums, gram, remainders = points.fold(audit.measure_remainders)
+                return expansion, expansion.moments(points.fold(expansion.moment_sums)), 0.0
+            sums, gram, remainders = points.fold(expansion.measure_remainders)
             pairs = zip(factors, remainders, strict=True)
             too_coarse = [
                 (factor, remainder)
@@ -237,19 +208,10 @@ class LandmarkEngine(Engine):
                 if isinstance(factor, SampledLandmarks) and not factor.accepts(remainder)
             ]
             if not too_coarse:
-                left_out = audit.left_out(gram, remainders, points.n_rows)
-                return expansion, self._moments(sums), left_out
+                left_out = expansion.left_out(gram, remainders, points.n_rows)
+                return expansion, expansion.moments(sums), left_out
             for factor, remainder in too_coarse:
                 factor.improve(remainder)
-
-    def _factored(self, maps: Sequence[FeatureMap | None]) -> FactoredSlope:
-        """Return the factored slope of these maps; raise a MemoryError if it is too large."""
-        problem = self.problem
-        expansion = FactoredSlope.from_maps(problem.kernel, [each for each in maps if each])
-        m, rows, d = expansion.size, problem.shards.largest, problem.d
-        what = f"{rows} rows x {d} columns with {m} {self.name}"
-        self._check_memory(m, task_bytes(problem, m), what)
-        return expansion
 
     def _term_factors(self, Z: Array) -> list[FeatureMap | SampledLandmarks]:
         """Return the monomials of each term, or its landmarks, given a sample Z (s, k)."""
@@ -272,28 +234,6 @@ class LandmarkEngine(Engine):
         features = None if term.power is None else Monomials(q, *term.power)
         most = max(_FEW_MONOMIALS, _MONOMIALS_SHARE * self.problem.shards.n_rows)
         return features if features is not None and features.size <= most else None
-
-
-@ignore_overflow
-def _monomial_sums(piece: LoadedShard, expansion: FactoredSlope, gamma: Gamma) -> Array:
-    Z = piece.X.astype(np.float64, copy=False)
-    return moment_sums(Z, expansion.factor(Z), piece.facts[GAMMA_FACTS], gamma)
-
-
-@ignore_overflow
-def _phi_and_monomial_sums(
-    piece: LoadedShard, W: Array, expansion: FactoredSlope, gamma: Gamma
-) -> tuple[Array, Array]:
-    Z, facts = project_rows(piece, W).astype(np.float64), piece.facts[GAMMA_FACTS]
-    F = expansion.factor(Z)
-    return feature_sums(piece.X, F, facts, gamma), moment_sums(Z, F, facts, gamma)
-
-
-def _phi_from_monomials(
-    sums: tuple[Array, Array], expansion: FactoredSlope, gamma: Gamma
-) -> tuple[Array, Array]:
-    by_column, moments = sums
-    return cross_gram(by_column, expansion, gamma), moments
 
 
 def task_bytes(problem: Problem, m: int) -> int:
