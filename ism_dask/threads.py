@@ -68,21 +68,20 @@ def in_threads(calls: Sequence[Callable[[], _Result]], n_rows: int) -> list[_Res
     """Return the results of the calls, made in threads of this process if there are many rows."""
     if n_rows < _ROWS_FOR_THREADS:
         return [call() for call in calls]
-    return list(side_by_side(calls))
+    return side_by_side(calls)
 
 
-def side_by_side(calls: Sequence[Callable[[], _Result]]) -> Iterator[_Result]:
-    """Yield the results of calls in their order; threads of the pool begin them at once."""
+def side_by_side(calls: Sequence[Callable[[], _Result]]) -> list[_Result]:
+    """Return the results of calls in their order; threads of the pool begin them at once."""
     if len(calls) == 1:
-        yield calls[0]()
-        return
+        return [calls[0]()]
     futures = [
         thread_pool().submit(copy_context().run, partial(_made_in_pool, call)) for call in calls
     ]
     try:
-        for future, call in zip(futures, calls, strict=True):
-            # A call that no thread has begun is made here.
-            yield call() if future.cancel() else future.result()
+        # A call that no thread has begun is made here.
+        pairs = zip(futures, calls, strict=True)
+        return [call() if future.cancel() else future.result() for future, call in pairs]
     finally:
         for begun in [future for future in futures if not future.cancel()]:
             begun.exception()  # waits for its end

@@ -203,8 +203,7 @@ def _pairwise(rows: Array) -> Array:
             first += pairs.size
 
     batches = [slice(start, min(start + _BATCH, m)) for start in range(0, m, _BATCH)]
-    for _ in side_by_side([partial(fill, batch) for batch in batches]):
-        pass
+    side_by_side([partial(fill, batch) for batch in batches])
     return squared
 
 

@@ -6,10 +6,10 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -20,14 +20,7 @@ import numpy as np
 import psutil
 from dask.delayed import Delayed, delayed
 
-from ism_dask.threads import (
-    bound,
-    in_pool,
-    pin_process,
-    side_by_side,
-    single_threaded_blas,
-    thread_pool,
-)
+from ism_dask.threads import bound, in_pool, pin_process, single_threaded_blas, thread_pool
 
 _Name = TypeVar("_Name")
 _Item = TypeVar("_Item")
@@ -37,8 +30,6 @@ _Result = TypeVar("_Result")
 _SMALL_ARGUMENT = 2 * 2**20
 # Seconds to wait for the first worker of a cluster.
 _WORKER_WAIT = 60
-# Items for each thread of a cluster that are computed before their results are fetched.
-_ITEMS_PER_THREAD = 2
 # Share of the free memory of this machine that tasks may use: other programs run here, too.
 _MEMORY_SHARE = 0.7
 # Share of a worker's memory limit at which Dask pauses it, and the bytes of it that Python and the
@@ -57,11 +48,12 @@ _IN_PROCESS: ContextVar[bool] = ContextVar("on_this_machine", default=False)
 
 def task_budget() -> int:
     """Return the bytes that one task may take on the machines that will run the tasks."""
-    if cluster() is None:
+    client = cluster()
+    if client is None:
         return _free_bytes(int(time.monotonic()))
     budgets = [
         max(0.0, _PAUSE_SHARE * w["memory_limit"] - _LIBRARY_BYTES) / w["nthreads"]
-        for w in _workers()
+        for w in client.scheduler_info(n_workers=-1)["workers"].values()
         if w["memory_limit"]
     ]
     return int(min(budgets)) if budgets else sys.maxsize
@@ -113,27 +105,19 @@ def cluster() -> Any:
 
 def results_in_order(
     function: Callable[[Any, _Item], _Result], shared: Any, items: Sequence[_Item]
-) -> Iterator[_Result]:
-    """Yield `function(shared, item)` for each item, computed on a cluster or in threads.
+) -> list[_Result]:
+    """Return `function(shared, item)` for each item, computed on a cluster or here.
 
     On a cluster, `shared` is sent once, and a worker computes each result by itself.
     """
     if cluster() is None:
         with single_threaded_blas():
-            yield from side_by_side([partial(function, shared, item) for item in items])
-        return
+            return [function(shared, item) for item in items]
     wait_for_a_worker()
     if len(cloudpickle.dumps(shared)) >= _SMALL_ARGUMENT:
         (shared,) = as_tasks([shared])
     task = named_task(function.__name__.strip("_"), function)
-    at_once = _ITEMS_PER_THREAD * max(1, sum(worker["nthreads"] for worker in _workers()))
-    for start in range(0, len(items), at_once):
-        yield from computed([task(shared, item) for item in items[start : start + at_once]])
-
-
-def _workers() -> list[dict[str, Any]]:
-    """Return the numbers of the scheduler of the active cluster on its workers."""
-    return list(cluster().scheduler_info(n_workers=-1)["workers"].values())
+    return computed([task(shared, item) for item in items])
 
 
 def wait_for_a_worker() -> None:

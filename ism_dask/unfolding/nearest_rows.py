@@ -62,7 +62,7 @@ class NearestRows:
         n = self.rows.shape[0]
         size = n if cluster() is None else _ROWS_PER_TASK
         ranges = [(start, min(start + size, n)) for start in range(0, n, size)]
-        return np.concatenate(list(results_in_order(_nearest_others_of, self, ranges)))
+        return np.concatenate(results_in_order(_nearest_others_of, self, ranges))
 
     def _nearest_to_block(self, X: Any, k: int) -> Array:
         """Return the nearest rows (b, k) of X (b, d), of equally near ones those of lower numbers.

@@ -305,10 +305,10 @@ def test_work_within_work_ends_on_one_thread(monkeypatch):
     shards = cut(X, 10)
 
     def count(number):
-        inner = list(side_by_side([lambda k=k: k + number for k in range(3)]))
+        inner = side_by_side([lambda k=k: k + number for k in range(3)])
         return sum(inner) + shards.fold(_n_rows)
 
-    found = list(side_by_side([partial(count, number) for number in range(4)]))
+    found = side_by_side([partial(count, number) for number in range(4)])
     assert found == [3 + 3 * number + len(X) for number in range(4)]
 
 
