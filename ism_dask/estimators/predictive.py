@@ -112,8 +112,7 @@ default "auto"
     dimension_path_ : tuple of DimensionTrial
         What each number of new features explains, from 1 up, if "auto" tried them; else empty.
     residual_ : float
-        Distance of W from a stationary point: `||Phi W - W L|| / ||Phi W||`, with the Phi of the
-        blocks of rows.
+        Distance of W from a stationary point of J: `||Phi W - W L|| / ||Phi W||`.
     n_iter_ : int
         Number of iterations.
     status_ : Status

@@ -18,7 +18,7 @@ from ism_dask.unfolding.program import Scales, SideKernel
 REFINEMENT = "refinement"
 # Coordinates are stationary if no change of theirs by a share of their size changes F, to first
 # order, by more than this part of that share of its terms.
-STATIONARY = 1e-4
+_STATIONARY = 1e-4
 # The pairs of steps and gradients that L-BFGS remembers, and the steps after which it forgets them.
 _MEMORY, _STEPS_TO_A_RESTART = 20, 500
 # An axis is free if its coordinates are at most this share of the first ones.
@@ -92,9 +92,7 @@ def refine(
             store.save(REFINEMENT, {"Y": Y, "n_iter": n_iter})
 
 
-def climb(
-    objective: CoordinateObjective, Y: Array, max_iter: int, stationary: float = STATIONARY
-) -> RefinedCoordinates:
+def climb(objective: CoordinateObjective, Y: Array, max_iter: int) -> RefinedCoordinates:
     """Climb from coordinates Y (n, q) by L-BFGS until they are stationary or the steps end."""
     size, slope = float(np.linalg.norm(Y)), np.inf
 
@@ -106,7 +104,7 @@ def climb(
 
     def stop_if_stationary(_: Array) -> None:
         # L-BFGS calls this after each step, whose end it evaluated last.
-        if slope <= stationary:
+        if slope <= _STATIONARY:
             raise StopIteration
 
     # The rules of L-BFGS for stopping do not know the scale of F.
@@ -116,7 +114,7 @@ def climb(
     result = minimize(negative, Y.ravel() / size, jac=True, **options)
     negative(result.x)
     return RefinedCoordinates(
-        size * result.x.reshape(Y.shape), slope <= stationary, int(result.nit)
+        size * result.x.reshape(Y.shape), slope <= _STATIONARY, int(result.nit)
     )
 
 

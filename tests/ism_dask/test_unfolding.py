@@ -2,7 +2,6 @@
 
 import pickle
 import warnings
-from functools import partial
 
 import dask.array as da
 import numpy as np
@@ -391,7 +390,7 @@ def test_an_unfinished_refinement_is_reported(monkeypatch):
     with pytest.warns(ConvergenceWarning, match="in 3 steps .* raise `max_iter`"):
         fitted = ColoredMVU(max_iter=3).fit(X, Y)
     assert (fitted.converged_, fitted.status_, fitted.n_iter_) == (False, Status.MAX_ITER, 3)
-    monkeypatch.setattr(refinement, "climb", partial(refinement.climb, stationary=0.0))
+    monkeypatch.setattr(refinement, "_STATIONARY", 0.0)
     with pytest.warns(ConvergenceWarning, match="rounding lets no step improve.*nearer to 1"):
         ended = ColoredMVU().fit(X, Y)
     assert ended.status_ is Status.ROUNDING
