@@ -18,9 +18,9 @@ from flows.runs.fitting import (
 )
 from flows.runs.resumable import fit_on_cluster, resumable_run
 from flows.settings.runs import DEPENDENCE, FitSettings
-from ism_dask import Intervals, intervals
+from ism_dask import Intervals, PredictiveIKDR, intervals
 from ism_dask.estimators.supervised import SupervisedBase
-from ism_dask.inference.intervals import have_intervals
+from ism_dask.selection.rules import RULES
 from storage import Dataset, Model, load_model
 
 KIND = FitResult.command
@@ -43,7 +43,10 @@ def fit_and_save(settings: FitSettings, data: Dataset, start: Model | None = Non
     def work() -> tuple[FittedModel[SupervisedBase], Intervals | None]:
         X = read_rows(data.X, settings)
         fitted = fit(settings, X, y, part, start=start, weights=weights, sides=sides)
-        if not have_intervals(fitted.model):
+        model, q = fitted.model, len(fitted.model.components_)
+        free = (int(model.get_support().sum()) - q) * q
+        is_served = isinstance(model, PredictiveIKDR) and model.converged_
+        if not is_served or not 0 < free <= RULES.most_weights:
             return fitted, None
         return fitted, intervals(fitted.model, X, y, sample_weight=weights, **sides)
 

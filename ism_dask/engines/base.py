@@ -89,21 +89,10 @@ def space_of(operator: Operator) -> RowSpace | None:
 class Problem:
     """The problem to maximise `sum_ij Gamma_ij f(beta_ij)`: the rows, the kernel and Gamma.
 
-    Attributes
-    ----------
-    shards : Shards
-        The standardised rows, with the fact `GAMMA_FACTS`, and with `INVERSE_WIDTHS` if a term
-        of the kernel has per-row widths.
-    kernel : Kernel
-        A resolved kernel.
-    gamma : Gamma
-    sample : (s, d) array or None
-        Some of the rows, drawn at random, for engines that inspect rows first. With None they
-        take evenly spaced rows.
-    seed : int
-        Seed of the random draws of engines.
-    space : RowSpace or None
-        The space of W, if it has directions beside those of X.
+    The shards have the standardised rows with the fact `GAMMA_FACTS`, and with `INVERSE_WIDTHS` if
+    a term of the resolved kernel has per-row widths. The sample (s, d) are rows drawn at random,
+    for engines that inspect rows first; without it they take evenly spaced rows. The seed is that
+    of the random draws of engines, and `space` that of W, if it has directions beside those of X.
     """
 
     shards: Shards
@@ -153,14 +142,9 @@ class DeclinedError(ValueError):
 class Engine(ABC):
     """Computes Phi, the objective and the gradient of one problem.
 
-    Attributes
-    ----------
-    name : str
-        The name of the engine in `ENGINES`.
-    note : str
-        A remark for the user, such as why other engines declined; empty in most cases.
-    approximate : bool
-        Whether results have an error that varies with W, which `Evaluation` then bounds.
+    The name is the one in `ENGINES`. The note is a remark for the user, such as why other engines
+    declined. If the engine is approximate, results have an error that varies with W, which
+    `Evaluation` then bounds.
     """
 
     name: ClassVar[str]
@@ -204,13 +188,8 @@ class Engine(ABC):
     def _accuracy(self, objective: float, left_out: float = 0.0, summed: int = 0) -> dict[str, Any]:
         """Return the fields of an `Evaluation` that say how accurate J is.
 
-        Parameters
-        ----------
-        objective : float
-        left_out : float
-            A bound on the part of J that an approximation omits.
-        summed : int
-            The number of columns of a low-rank factor, if J is a sum over them; otherwise 0.
+        `left_out` bounds the part of J that an approximation omits. `summed` is the number of
+        columns of a low-rank factor, if J is a sum over them.
         """
         bound = partial(self._relative_error, objective, left_out, summed)
         noise = max(DOUBLE_NOISE, 16 * self._unit_roundoff)
@@ -303,11 +282,7 @@ class Engine(ABC):
 
     @abstractmethod
     def value(self, W: Array) -> Evaluation:
-        """Return J at W (d, k) with its error bound, and an empty matrix (d, 0)."""
-
-    def objective(self, W: Array) -> float:
-        """Return J at W (d, k), in double precision."""
-        return self.double.value(W).objective
+        """Return J at W (d, k), in the precision of the rows."""
 
     def curvature(self, W: Array, Z: Array) -> Array:
         """Return the derivative of Phi(W) W (d, k) at W along Z (d, k).

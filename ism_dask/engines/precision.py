@@ -21,13 +21,7 @@ _TYPICAL_ROWS = 500
 def largest_summand(kernel: Kernel, longest: float, finest: float) -> float:
     """Return the largest `|f| + |beta f'|` of a pair of rows: k roundings of both are its error.
 
-    Parameters
-    ----------
-    kernel : Kernel
-    longest : float
-        The length of the longest row.
-    finest : float
-        The largest inverse per-row width, 1 without any.
+    `longest` is the length of the longest row, `finest` the largest inverse per-row width, or 1.
     """
     total = 0.0
     for weight, term in kernel.terms:
@@ -47,15 +41,8 @@ def needs_double(kernel: Kernel, sample: Array, dtype: np.dtype[Any]) -> bool:
 
     Single precision is too coarse if distances are far smaller than the lengths of the rows, or
     if the kernel is so wide that it is almost constant. A kernel that is almost constant in
-    double precision too is an error.
-
-    Parameters
-    ----------
-    kernel : Kernel
-        A resolved kernel.
-    sample : (s, d) array
-        Some rows, in double precision.
-    dtype : numpy.dtype
+    double precision too is an error. The kernel is resolved, and the sample (s, d) are some rows in
+    double precision.
     """
     size = float(np.einsum("ij,ij->", sample, sample)) / len(sample)
     worst_loss = max(_precision_loss(term, size, sample) for _, term in kernel.terms)

@@ -64,25 +64,9 @@ class _Buffers:
 class TileSums:
     """Adds up J and the degrees of tiles in float64, and the sums for Phi W or for Phi.
 
-    Parameters
-    ----------
-    head : LoadedShard
-    model : TileModel
-    moves : bool
-        Whether the sums for Phi W are computed.
-    crosses : bool
-        Whether the sums for Phi are computed.
-
-    Attributes
-    ----------
-    degrees : (n,) array
-        The degrees `degree * Psi 1`.
-    moved : (n, k) array
-        `(coupling Psi) Z`, without columns unless `moves`.
-    crossed : (b, d) array
-        The rows of the head of `(coupling Psi / unit) X`, without rows unless `crosses`.
-    objective : float
-        J.
+    `degrees` (n,) are `degree * Psi 1`. If it `moves`, `moved` (n, k) is `(coupling Psi) Z`, for
+    Phi W. If it `crosses`, `crossed` (b, d) has the rows of the head of `(coupling Psi / unit) X`,
+    for Phi. Otherwise these have no columns, or no rows.
     """
 
     def __init__(

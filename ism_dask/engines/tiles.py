@@ -74,17 +74,8 @@ class TileModel:
 class TileSide:
     """A loaded shard with the arrays that its rows contribute to every tile.
 
-    Attributes
-    ----------
-    piece : LoadedShard
-    Z : (b, k) array
-        Its projected rows.
-    gamma : array
-        The operand of the tiles of Gamma.
-    operands : tuple of arrays
-        The operand of beta for each term of the kernel.
-    inverse_widths : tuple of (b,) arrays or None
-        The inverse widths for each term, None without per-row widths.
+    These are its projected rows Z (b, k), the operand of the tiles of Gamma, and the operand of
+    beta and the inverse widths (b,) for each term of the kernel, None without per-row widths.
     """
 
     piece: LoadedShard

@@ -93,19 +93,11 @@ class Gamma:
 
 @dataclass(frozen=True, eq=False)
 class Dependence:
-    """A Gamma with the facts of all rows, made from a target.
+    """A Gamma with the facts (n, f) of all rows, made from a target.
 
-    Attributes
-    ----------
-    facts : (n, f) array
-    classes : (c,) array or None
-        The distinct labels, if y are classes.
-    remainder : float
-        The share of the trace of the kernel of y that its low-rank factor leaves out.
-    columns : int
-        Numbers in each row of y.
-    weights : (n,) array or None
-        The weights of the rows, if they do not count alike. Gamma and the facts are without them.
+    It has the distinct labels (c,) if y are classes, the number of columns of y, and the share of
+    the trace of the kernel of y that its low-rank factor leaves out, the `remainder`. Gamma and the
+    facts are without the weights (n,) of the rows, which there are if rows do not count alike.
     """
 
     gamma: Gamma

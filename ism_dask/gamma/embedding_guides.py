@@ -76,15 +76,10 @@ class ScoreGuide(EmbeddingGuide):
     rows scaled to unit length, predicts the others. So the rows of a cluster get the scores of its
     scored rows.
 
-    Attributes
-    ----------
-    Y : (n, t) array
-        The scores of all experts: numbers of standard deviation 1 or one-hot classes, with mean 0
-        over the rows that the expert has scored; NaN for the other rows.
-    experts : (t,) array
-        The number of the expert of each column.
-    classes : (c,) array or None
-        The classes of the first c columns, if the first expert gives classes.
+    Y (n, t) has the scores of all experts: numbers of standard deviation 1 or one-hot classes, with
+    mean 0 over the rows that the expert has scored; NaN for the other rows. `experts` (t,) has the
+    number of the expert of each column, and `classes` (c,) the classes of the first c columns, if
+    the first expert gives classes.
     """
 
     Y: Array

@@ -16,10 +16,8 @@ from ism_dask._types import Array
 from ism_dask.estimators.base import column_names
 from ism_dask.estimators.fitted_maximum import FittedMaximum
 from ism_dask.estimators.predictive import PredictiveIKDR
-from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.linalg.cholesky import reused_matrices
 from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
-from ism_dask.selection.rules import RULES
 from ism_dask.threads import single_threaded_blas
 
 # The share of cases in which an interval is to contain the truth.
@@ -221,14 +219,6 @@ def intervals(
         turned = [prepared.lift(maximum.tangents.turned(each).T) for each in turns]
         replicates = [each / prepared.affine.scale for each in turned]
     return Intervals.from_replicates(fitted.on_host(), replicates)
-
-
-def have_intervals(fitted: SupervisedBase) -> bool:
-    """Return whether `intervals` serves a fitted estimator, if its rows are those of the fit."""
-    q = len(fitted.components_)
-    weights = (int(fitted.get_support().sum()) - q) * q
-    of_maximum = isinstance(fitted, PredictiveIKDR) and fitted.converged_
-    return bool(of_maximum and 0 < weights <= RULES.most_weights)
 
 
 def _distances(rows: Array, others: Sequence[Array]) -> Array:

@@ -48,6 +48,11 @@ def problem_of(X, y, kernel, rows=None, **given):
     return Problem.from_dependence(cut(X, rows), kernel, known, **given)
 
 
+def objective_of(engine, W):
+    """Return J at W (d, k) by an engine, in double precision."""
+    return engine.double.value(W).objective
+
+
 def first_engine(engine, problem, q):
     """Return the engine that is tried first."""
     return as_engine(engine).engines(problem, q)[0]

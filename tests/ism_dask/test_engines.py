@@ -9,7 +9,16 @@ import pytest
 from definition import Definition, dense_gamma
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models import TaskCounter, curved, first_engine, hsic_model, loaded, most_memory, problem_of
+from models import (
+    TaskCounter,
+    curved,
+    first_engine,
+    hsic_model,
+    loaded,
+    most_memory,
+    objective_of,
+    problem_of,
+)
 from numpy.testing import assert_allclose, assert_array_equal
 
 from ism_dask import stationarity
@@ -85,7 +94,7 @@ def test_engine_gives_the_definition(engine, kernel, target, rows):
     slope = served.gradient(W)
     assert_allclose(slope.product, phi @ W, **near)
     assert slope.objective == pytest.approx(J, rel=digits)
-    assert served.objective(W) == pytest.approx(J, rel=digits)
+    assert objective_of(served, W) == pytest.approx(J, rel=digits)
     assert abs(evaluation.objective - J) <= evaluation.error * abs(J)
     assert evaluation.error <= (1e-4 if served.approximate else 1e-8)
 
@@ -304,9 +313,9 @@ def test_a_cliff_is_waited_for_where_tiles_are_dear(monkeypatch):
 
 def test_the_caller_may_change_its_w():
     engine, W = _engine("landmarks", *_data(300), Gaussian(2.0), 2), _basis(6, 2)
-    before = engine.objective(W)
+    before = objective_of(engine, W)
     W[:] = _basis(6, 2, seed=9)
-    assert engine.objective(W) != before
+    assert objective_of(engine, W) != before
 
 
 def test_free_memory_does_not_decide_which_residual_is_stated(monkeypatch):
@@ -386,7 +395,7 @@ def test_what_is_not_low_rank_is_given_up_early():
             engines[0].phi(W)
         assert int(str(refusal.value).split()[0]) < 300
         assert [engine.name for engine in engines] == ["landmarks", "exact"]
-        served = first_that_serves(engines, lambda engine: (engine.objective(W), engine)[1])
+        served = first_that_serves(engines, lambda engine: (objective_of(engine, W), engine)[1])
         assert served.name == "exact"
         assert "landmarks declined" in served.note
 
@@ -490,12 +499,14 @@ def test_steady_landmarks_give_a_j_without_jumps(dtype):
     W, Z = _basis(6, 2), 1e-3 * _basis(6, 2, seed=3)
     Z -= W @ (W.T @ Z)
     steady = engine.steady(W)
-    assert steady.objective(W) == pytest.approx(engine.objective(W), abs=engine.phi(W).error)
+    assert objective_of(steady, W) == pytest.approx(
+        objective_of(engine, W), abs=engine.phi(W).error
+    )
 
     def bend(some):
         """Return how far J on both sides is from a straight line, as a share of J."""
-        sides = [some.objective(np.linalg.qr(W + each)[0]) for each in (Z, -Z)]
-        return abs(sum(sides) / 2 / some.objective(W) - 1)
+        sides = [objective_of(some, np.linalg.qr(W + each)[0]) for each in (Z, -Z)]
+        return abs(sum(sides) / 2 / objective_of(some, W) - 1)
 
     assert bend(steady) < 2e-6 < bend(engine)
-    assert steady.double.objective(W) == steady.objective(W)
+    assert objective_of(steady.double, W) == objective_of(steady, W)

@@ -71,11 +71,6 @@ class LandmarkEngine(Engine):
 
     The slope of a linear or polynomial term has a finite rank: it is a product of monomials, which
     take the place of landmarks if they are few. If all terms are such, the engine is exact.
-
-    Attributes
-    ----------
-    tol : float
-        The share of the trace of the kernel that may be left out.
     """
 
     name = "landmarks"
@@ -184,12 +179,7 @@ class LandmarkEngine(Engine):
     def expand(self, points: Shards, sample: Array) -> tuple[FactoredSlope, Array, float]:
         """Return the factored slope, the moments and the bound on the omitted J for projected rows.
 
-        Parameters
-        ----------
-        points : Shards
-            The (n, k) projected rows.
-        sample : (s, k) array
-            Some of them, the candidates for landmarks.
+        A sample (s, k) of these points (n, k) are the candidates for landmarks.
         """
         problem, factors = self.problem, self._term_factors(sample.astype(np.float64))
         while True:

@@ -53,15 +53,8 @@ _EPS = 2.2e-16
 class Nystrom:
     """A map to F with `F F^T <= unit_slope`, with equality at the landmarks up to rounding.
 
-    Attributes
-    ----------
-    term : PointwiseKernel
-    points : (m, q) array
-        The landmarks.
-    triangle : (m, m) array
-        The upper triangular Cholesky factor of the landmarks' matrix.
-    raised : float
-        The number that was added to its diagonal.
+    The triangle (m, m) is the upper Cholesky factor of the matrix of the landmarks (m, q), to whose
+    diagonal the number `raised` was added.
     """
 
     term: PointwiseKernel
@@ -133,16 +126,9 @@ def unit_slope_diagonal(term: PointwiseKernel, Z: Array) -> Array:
 
 
 class LargestRemainders:
-    """The points with the largest remainders among some rows; addition merges two such sets.
+    """The projected rows (t, q) with the largest remainders (t,) among some rows, descending.
 
-    Attributes
-    ----------
-    left : (t,) array
-        The remainders, in descending order.
-    rows : (t,) array
-        The indices of the rows.
-    points : (t, q) array
-        The projected rows.
+    Addition merges two such sets.
     """
 
     def __init__(self, left: Array, rows: Array, points: Array) -> None:
@@ -170,17 +156,8 @@ class SampledLandmarks:
     share of its remainder that the accepted ones of its block leave. The choice is a function of
     the points and the seed.
 
-    Parameters
-    ----------
-    term : PointwiseKernel
-        A kernel with a positive semi-definite `unit_slope`.
-    Z : (s, q) array
-        The projected sample, in float64.
-    n_rows : int
-        The number of all rows, from which the sample is drawn.
-    tol : float
-        The largest remainder over all rows, as a share of the trace.
-    seed : list of int
+    Z (s, q) is the projected sample of all rows, in float64. `tol` is the largest remainder over
+    all rows, as a share of the trace.
     """
 
     def __init__(
