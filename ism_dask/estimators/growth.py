@@ -6,6 +6,7 @@ width and the ridge without favour, and tell whether another W, such as a networ
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from itertools import pairwise
@@ -29,6 +30,7 @@ from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import inverse_covariance
 from ism_dask.records.fit_report import FitReport
 from ism_dask.records.iteration import Solution
+from ism_dask.rows.execution import on_this_machine
 from ism_dask.rows.raw import MANY_ROWS, LoadedShard, deal
 from ism_dask.rows.shards import cut
 from ism_dask.selection.choices import Choice, Trial
@@ -99,16 +101,20 @@ def climbed(
     every = rows.counting if numbers is None else numbers
     pool = rows.block(target, rows.some(target.keys, every, RULES.pool_rows))
     exact, W = sample.regression(choice.setting), choice.W
-    regression = landmark_regression(rows, target, exact, W, most=most, pool=pool, numbers=numbers)
     X, (d, q) = pool.X.astype(np.float64), W.shape
-    ascent = ascend(
-        regression.explained,
-        W,
-        inverse_covariance(X.T @ X / len(X)),
-        time_limit=rows.time_limit,
-        least_gain=RULES.noise_gain * (d - q) / len(every),
-        **options,
-    )
+    # Tasks of a cluster would take longer for few rows.
+    with on_this_machine() if len(every) < MANY_ROWS else nullcontext():
+        regression = landmark_regression(
+            rows, target, exact, W, most=most, pool=pool, numbers=numbers
+        )
+        ascent = ascend(
+            regression.explained,
+            W,
+            inverse_covariance(X.T @ X / len(X)),
+            time_limit=rows.time_limit,
+            least_gain=RULES.noise_gain * (d - q) / len(every),
+            **options,
+        )
     # J of the exact regression is larger by this at most, since it has the larger kernel matrix.
     missed = (1.0 - ascent.objective) * min(1.0, regression.left_out(X, ascent.W) / exact.ridge)
     known = not sample.avoids and ascent.objective > 0.0

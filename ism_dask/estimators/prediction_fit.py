@@ -36,7 +36,7 @@ from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.fit_report import DimensionTrial, FitReport
 from ism_dask.records.iteration import Solution
 from ism_dask.rows.execution import on_this_machine
-from ism_dask.rows.raw import MANY_ROWS
+from ism_dask.rows.raw import MANY_ROWS, fits_memory
 from ism_dask.selection.choices import (
     Choice,
     choose,
@@ -95,13 +95,16 @@ def training_rows(problem: SupervisedProblem, time_limit: TimeLimit | None = Non
     """Return the prepared rows of a problem, with all features."""
     parameters = problem.parameters
     kernel, seed = as_kernel(parameters.kernel), seed_of(parameters.random_state)
-    prepared, limit = problem.prepared(kernel), time_limit or TimeLimit()
-    return TrainingRows(prepared, problem.targets, problem.weights, kernel, seed, limit)
+    limit = time_limit or TimeLimit()
+    with on_this_machine() if fits_memory(problem.X.shape) else nullcontext():
+        prepared = problem.prepared(kernel)
+        return TrainingRows(prepared, problem.targets, problem.weights, kernel, seed, limit)
 
 
 def with_features(problem: SupervisedProblem, rows: TrainingRows, chosen: Array) -> TrainingRows:
     """Return the rows of a problem with the features alone for which `chosen` (d,) is true."""
-    return replace(rows, prepared=problem.prepared(rows.kernel, chosen))
+    with on_this_machine() if fits_memory(problem.X.shape) else nullcontext():
+        return replace(rows, prepared=problem.prepared(rows.kernel, chosen))
 
 
 def _best_alone(rows: TrainingRows, q: int) -> Array:

@@ -8,6 +8,7 @@ by the others, choose the width and the ridge without favour.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -22,7 +23,8 @@ from ism_dask.gamma.targets import NUMERIC_KERNELS, target_name
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import largest_pairs
 from ism_dask.linalg.subspaces import centred_by
-from ism_dask.rows.raw import MANY_ROWS, MEMORY_NUMBERS, deal, number_of_blocks
+from ism_dask.rows.execution import on_this_machine
+from ism_dask.rows.raw import MANY_ROWS, MEMORY_NUMBERS, deal, fits_memory, number_of_blocks
 from ism_dask.rows.shards import Shards
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample
@@ -175,7 +177,7 @@ class TrainingRows:
         keys = self.first_target.keys
         stages = self.stages(keys)
         first = stages[0] if stages else self.some(keys, self.counting, 2 * RULES.first_rows)
-        X, weights = self.prepared.shards.in_double().rows(first), self.weights
+        X, weights = self._read(self.prepared.shards.in_double(), first), self.weights
         weights = None if weights is None else weights[first] / weights[first].mean()
         return first, RowsInMemory(X, self.first_target.Y[first], weights)
 
@@ -215,17 +217,27 @@ class TrainingRows:
     def block(self, target: Target, rows: Array) -> RowsInMemory:
         """Return some of the rows (k,), in ascending order, as one block."""
         weights = None if self.weights is None else self.weights[rows]
-        return RowsInMemory(self._precise.rows(rows), target.Y[rows], weights)
+        return RowsInMemory(self._read(self._precise, rows), target.Y[rows], weights)
 
     def with_target(self, target: Target) -> Shards:
         """Return the shards of all rows with what X W is to predict, and their weights."""
         whole = RowsInMemory(np.empty((self.n_rows, 0)), target.Y, self.weights)
-        return self._precise.with_rows(TARGET, whole.target_and_weights).persisted()
+        shards = self._precise.on_cluster() if self._are_here else self._precise
+        return shards.with_rows(TARGET, whole.target_and_weights).persisted()
 
     @property
     def most_of_a_network(self) -> int:
         """The number of rows that a network learns from, at most."""
         return min(RULES.most_network_rows, MEMORY_NUMBERS // self.prepared.n_varying)
+
+    def _read(self, shards: Shards, rows: Array) -> Array:
+        """Return some of the rows (k,); a cluster need not send those that are here."""
+        with on_this_machine() if self._are_here else nullcontext():
+            return shards.rows(rows)
+
+    @property
+    def _are_here(self) -> bool:
+        return fits_memory((self.n_rows, len(self.prepared.affine.varying)))
 
     @property
     def _precise(self) -> Shards:

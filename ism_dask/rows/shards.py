@@ -134,6 +134,12 @@ class Shards:
         """Return the shards with their facts computed now, for use in many folds."""
         return self._with_facts(compute_or_persist([part.facts for part in self.parts]))
 
+    def on_cluster(self) -> Shards:
+        """Return the shards of rows that are here with the rows on the active cluster, if any."""
+        raws = as_tasks([part.raw for part in self.parts])
+        pairs = zip(self.parts, raws, strict=True)
+        return replace(self, parts=tuple(ShardRef(p.start, raw, p.facts) for p, raw in pairs))
+
     def fact_as_rows(self, fact: RowFact, width: int) -> Shards:
         """Return shards whose rows are a fact (b, width), so that folds do not read X."""
         parts = tuple(ShardRef(part.start, part.facts[fact], part.facts) for part in self.parts)
