@@ -102,8 +102,9 @@ def climbed(
     pool = rows.block(target, rows.some(target.keys, every, RULES.pool_rows))
     exact, W = sample.regression(choice.setting), choice.W
     X, (d, q) = pool.X.astype(np.float64), W.shape
+    is_few = len(every) < MANY_ROWS
     # Tasks of a cluster would take longer for few rows.
-    with on_this_machine() if len(every) < MANY_ROWS else nullcontext():
+    with on_this_machine() if is_few else nullcontext():
         regression = landmark_regression(
             rows, target, exact, W, most=most, pool=pool, numbers=numbers
         )
@@ -112,7 +113,7 @@ def climbed(
             W,
             inverse_covariance(X.T @ X / len(X)),
             time_limit=rows.time_limit,
-            least_gain=RULES.noise_gain * (d - q) / len(every),
+            least_gain=0.0 if is_few else RULES.noise_gain * (d - q) / len(every),
             **options,
         )
     # J of the exact regression is larger by this at most, since it has the larger kernel matrix.
