@@ -49,7 +49,8 @@ class SelectionRules:
     left_out: float = 1e-8
     left_out_of_ridge: float = 1e-2
     pool_rows: int = 6000
-    # With many rows it ends once steps explain less than this share of what noise adds to a feature.
+    # With many rows it ends once steps explain less than this share of what noise adds to one
+    # new feature.
     noise_gain: float = 0.15
 
     # The network of a start: the rows from which on there is one, the most that it learns from, and
