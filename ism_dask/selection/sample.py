@@ -18,7 +18,7 @@ from ism_dask.linalg.eigen import inverse_covariance
 from ism_dask.rows.raw import deal
 from ism_dask.selection.rules import RULES, Factors
 from ism_dask.selection.starts import START_NAMES, starts_by_name
-from ism_dask.solvers.ascent import Curvature, Precondition, ascend_roughly
+from ism_dask.solvers.ascent import Precondition, ascend_roughly
 from ism_dask.solvers.base import TimeLimit
 from ism_dask.threads import in_threads
 
@@ -142,18 +142,10 @@ class Sample:
         rank = int(np.linalg.matrix_rank(self.explained_columns))
         return float(np.log(self.rows.n_rows) / (2 * rank))
 
-    def climbed(
-        self,
-        W: Array,
-        regression: RidgeRegression,
-        steps: int,
-        blocks: RowsInMemory | None = None,
-        curvature: Curvature | None = None,
-    ) -> tuple[Array, float]:
-        """Return W (d, q) and J after up to a number of steps on the sample, or on other blocks."""
-        evaluate = partial(regression.explained, blocks or self.blocks)
-        guess, limit = self.precondition, self.time_limit
-        return ascend_roughly(evaluate, W, guess, steps, curvature, time_limit=limit)
+    def climbed(self, W: Array, regression: RidgeRegression, steps: int) -> tuple[Array, float]:
+        """Return W (d, q) and J after up to a number of steps on the sample."""
+        evaluate = partial(regression.explained, self.blocks)
+        return ascend_roughly(evaluate, W, self.precondition, steps, time_limit=self.time_limit)
 
     def objective(self, W: Array, setting: Setting) -> float:
         """Return J at W (d, q)."""

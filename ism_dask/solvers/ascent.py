@@ -118,8 +118,8 @@ def ascend(
     those in the history, or if in the mean of five steps J changes by a smaller share than `still`,
     or the steps explain less than the share `least_gain` each of what is not explained.
     It continues the history of `state`; it is the next run of a saved fit, and continues where that
-    was interrupted. The steps begin with the curvature of an ascent on other rows or in single
-    precision, if given. `W^T Phi W` is diagonal only after `diagonalised`.
+    was interrupted. The steps begin with the curvature of an ascent on other rows, if given.
+    `W^T Phi W` is diagonal only after `diagonalised`.
     """
     time_limit = TimeLimit() if time_limit is None else time_limit
     memory = no_curvature() if curvature is None else curvature
@@ -243,7 +243,6 @@ def ascend_roughly(
     W: Array,
     precondition: Precondition,
     steps: int,
-    curvature: Curvature | None = None,
     *,
     time_limit: TimeLimit | None = None,
 ) -> tuple[Array, float]:
@@ -252,7 +251,7 @@ def ascend_roughly(
     It ends as well where W is stationary, or after the first step beyond a time limit.
     """
     now = evaluate(W)
-    ascent = lbfgs_ascent(evaluate, W, now, precondition, curvature)
+    ascent = lbfgs_ascent(evaluate, W, now, precondition)
     for number, (V, value) in enumerate(ascent, 1):
         gain = value.objective - now.objective
         W, now = V, value
