@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from ism_dask.engines.base import DeclinedError, Engine, Problem
-from ism_dask.engines.closed_form import ClosedFormEngine
 from ism_dask.engines.exact import ExactEngine
 from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine
 from ism_dask.engines.options import (
@@ -21,7 +20,6 @@ __all__ = [
     "ENGINES",
     "Auto",
     "ClosedForm",
-    "ClosedFormEngine",
     "DeclinedError",
     "Engine",
     "EngineOptions",

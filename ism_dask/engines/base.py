@@ -280,9 +280,9 @@ class Engine(ABC):
     def product(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W (d, k) at W (d, k), in the precision of the rows."""
 
-    @abstractmethod
     def value(self, W: Array) -> Evaluation:
         """Return J at W (d, k), in the precision of the rows."""
+        return self.product(W)
 
     def curvature(self, W: Array, Z: Array) -> Array:
         """Return the derivative of Phi(W) W (d, k) at W along Z (d, k).

@@ -7,7 +7,7 @@ from functools import cached_property
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.base import Engine, Evaluation, PhiEvaluation, Problem, ProductEvaluation
+from ism_dask.engines.base import Engine, PhiEvaluation, Problem, ProductEvaluation
 from ism_dask.engines.tiles import ignore_overflow
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.rows.raw import LoadedShard
@@ -48,24 +48,15 @@ class ClosedFormEngine(Engine):
 
     def phi(self, W: Array) -> PhiEvaluation:
         """Return J and Phi at W."""
-        J = self._objective(W)
+        J = self.product(W).objective
         return PhiEvaluation(J, self._phi, **self._accuracy(J, summed=1))
 
     @ignore_overflow
     def product(self, W: Array) -> ProductEvaluation:
-        """Return J and Phi W."""
-        J = self._objective(W)
-        return ProductEvaluation(J, self._phi @ W, **self._accuracy(J, summed=1))
-
-    def value(self, W: Array) -> Evaluation:
-        """Return J at W."""
-        J = self._objective(W)
-        return Evaluation(J, **self._accuracy(J, summed=1))
-
-    @ignore_overflow
-    def _objective(self, W: Array) -> float:
-        """Return `tr W^T Phi W`, which is J because f is proportional to beta."""
-        return float(np.vdot(W, self._phi @ W))
+        """Return J and Phi W. J is `tr W^T Phi W`, because f is proportional to beta."""
+        product = self._phi @ W
+        J = float(np.vdot(W, product))
+        return ProductEvaluation(J, product, **self._accuracy(J, summed=1))
 
 
 @ignore_overflow

@@ -69,9 +69,11 @@ class TileSums:
     for Phi. Otherwise these have no columns, or no rows.
     """
 
+    @ignore_overflow
     def __init__(
         self,
         head: LoadedShard,
+        tail: Iterator[LoadedShard],
         model: TileModel,
         *,
         moves: bool = False,
@@ -85,10 +87,6 @@ class TileSums:
         self.moved = np.zeros((model.n_rows, self.left.Z.shape[1] if moves else 0))
         self.crossed = np.zeros_like(head.X if crosses else head.X[:0])
         self.objective = 0.0
-
-    @ignore_overflow
-    def add(self, tail: Iterator[LoadedShard]) -> None:
-        """Add the pairs of the head with the rows of each shard of the tail."""
         for piece in tail:
             side = TileSide.right(piece, piece.facts[PROJECTED], self.model)
             for area in self._areas(piece):
@@ -209,8 +207,7 @@ def phi_of_pairs(
 
     Summed over all stripes, `C + C^T` is `X^T (coupling Psi) X`.
     """
-    stripe = TileSums(head, model, crosses=True)
-    stripe.add(tail)
+    stripe = TileSums(head, tail, model, crosses=True)
     cross = (head.X.T @ stripe.crossed).astype(np.float64)
     cross *= model.unit
     return cross, stripe.degrees, stripe.objective
@@ -220,16 +217,13 @@ def gradient_of_pairs(
     head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel
 ) -> tuple[Array, Array, float]:
     """Return `(coupling Psi) Z` (n, k) of a stripe, its degrees (n,) and J."""
-    stripe = TileSums(head, model, moves=True)
-    stripe.add(tail)
+    stripe = TileSums(head, tail, model, moves=True)
     return stripe.moved, stripe.degrees, stripe.objective
 
 
 def objective_of_pairs(head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel) -> float:
     """Return J of a stripe."""
-    stripe = TileSums(head, model)
-    stripe.add(tail)
-    return stripe.objective
+    return TileSums(head, tail, model).objective
 
 
 def stripe_bytes(rows: int, model: TileModel, d: int, k: int, itemsize: int) -> int:

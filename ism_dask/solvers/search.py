@@ -43,16 +43,9 @@ _LEAST_GAP = 1e-3
 class PaddedOperator:
     """Evaluates an engine for a W that may use directions in which the rows are constant.
 
-    In these directions Phi is 0 and X W does not change. By the definition W uses them if every
-    other direction would lower J.
-
-    Parameters
-    ----------
-    engine : Engine
-    constant : int
-        The largest number of these directions that W may use.
-    rough : bool
-        Whether `gradient` is computed in the precision of the rows, at half the cost.
+    In these directions, `constant` of them at most, Phi is 0 and X W does not change. By the
+    definition W uses them if every other direction would lower J. If `rough`, the gradient is
+    computed in the precision of the rows, at half the cost.
     """
 
     def __init__(self, engine: Engine, constant: int, *, rough: bool = False) -> None:
