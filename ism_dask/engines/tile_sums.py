@@ -94,7 +94,10 @@ class TileSums:
                 for block in area.cut(_BLOCK, _BLOCK):
                     self._block(side, block, None if M is None else block.within(M, area))
                 if M is not None:
-                    self._add_crossed(M, area, piece)
+                    # M is `coupling * Psi / unit` of the area.
+                    crossed = self.buffers.wide(1, area.height, piece.X.shape[1])
+                    np.matmul(M, piece.X[area.columns], out=crossed)
+                    self.crossed[area.rows] += crossed
 
     def _areas(self, piece: LoadedShard) -> Iterator[TileArea]:
         """Yield groups of rows with all columns; on the diagonal, with those of the upper triangle.
@@ -108,12 +111,6 @@ class TileSums:
         for top in range(0, height, size):
             bottom = min(top + size, height)
             yield TileArea(top, bottom, top * diagonal, width, (bottom - top) * diagonal)
-
-    def _add_crossed(self, M: Array, area: TileArea, piece: LoadedShard) -> None:
-        """Add the product of M, `coupling * Psi / unit` of an area, with the rows of a shard."""
-        rows = self.buffers.wide(1, area.height, piece.X.shape[1])
-        np.matmul(M, piece.X[area.columns], out=rows)
-        self.crossed[area.rows] += rows
 
     def _block(self, right: TileSide, area: TileArea, into: Array | None) -> None:
         """Add a block of every term to the sums, and write it to `into` unless that is None."""

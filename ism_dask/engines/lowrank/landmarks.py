@@ -230,9 +230,9 @@ class SampledLandmarks:
             self._history.append((m, share))
             needed = _landmarks_needed(self._history, self._allowed)
             if m >= self._most or (m >= self._warm_up and needed > _PATIENCE * self._most):
-                raise self._declined_error(
-                    share, f"a sample of {self._sample} rows", _extrapolation(needed)
-                )
+                many = f"some {needed:.2g}" if needed < 1e9 else "more than a billion"
+                outlook = f"at this rate it would take {many}"
+                raise self._declined_error(share, f"a sample of {self._sample} rows", outlook)
             block = self._rng.choice(len(left), _BLOCK, p=left / left.sum())
             if not self._cholesky.add(block, self._rng.random(_BLOCK)):
                 return  # the remainder is rounding only: the pass over all rows decides
@@ -261,8 +261,3 @@ def _landmarks_needed(history: list[tuple[int, float]], allowed: float) -> float
     # Computed with logarithms, because the number itself may overflow a float.
     exponent = math.log(m) + math.log(share / allowed) / power
     return math.exp(exponent) if exponent < 700 else math.inf
-
-
-def _extrapolation(needed: float) -> str:
-    many = f"some {needed:.2g}" if needed < 1e9 else "more than a billion"
-    return f"at this rate it would take {many}"
