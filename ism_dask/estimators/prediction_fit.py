@@ -182,7 +182,7 @@ def _last_steps(
     saved_fit: CheckpointedFit | None,
     report: Report,
 ) -> Solution:
-    """Return the ascent over all rows from the choice's W (r, q), which ends in double precision.
+    """Return the ascent over all rows from the choice's W (r, q).
 
     Its steps are saved; what precedes them is repeated, to the same bits.
     """

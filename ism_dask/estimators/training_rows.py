@@ -220,10 +220,20 @@ class TrainingRows:
         return RowsInMemory(self._read(self._precise, rows), target.Y[rows], weights)
 
     def with_target(self, target: Target) -> Shards:
-        """Return the shards of all rows with what X W is to predict, and their weights."""
-        whole = RowsInMemory(np.empty((self.n_rows, 0)), target.Y, self.weights)
-        shards = self._precise.on_cluster() if self._are_here else self._precise
-        return shards.with_rows(TARGET, whole.target_and_weights).persisted()
+        """Return the shards of all rows with what X W is to predict, and their weights, made once.
+
+        So a cluster gets the rows once.
+        """
+        if target.name not in self._shards:
+            whole = RowsInMemory(np.empty((self.n_rows, 0)), target.Y, self.weights)
+            shards = self._precise.on_cluster() if self._are_here else self._precise
+            shards = shards.with_rows(TARGET, whole.target_and_weights).persisted()
+            self._shards[target.name] = shards
+        return self._shards[target.name]
+
+    @cached_property
+    def _shards(self) -> dict[str, Shards]:
+        return {}
 
     @property
     def most_of_a_network(self) -> int:

@@ -191,7 +191,7 @@ def test_rows_of_weight_zero_are_none_in_the_regression_over_all_rows():
 
 
 def test_a_network_starts_where_rows_are_many(monkeypatch):
-    """y is no function of few steps from any other start: only the network finds it."""
+    """It is on trial beside the other candidates, and learns the same from the same seed."""
     monkeypatch.setitem(vars(RULES), "network_rows", 1500)
     model = PredictiveIKDR(1, target="linear").fit(*_sine(2000))
     assert "network" in {trial.start for trial in model.selection_}
