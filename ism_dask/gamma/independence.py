@@ -19,8 +19,14 @@ from sklearn.utils import check_X_y, gen_batches
 from ism_dask._types import Array
 from ism_dask._validation import check_choice, check_seed, is_whole
 from ism_dask.gamma.row_values import on_this_host, readable
-from ism_dask.gamma.side_information import SideInformation, SideRegression, remainder
-from ism_dask.gamma.targets import standardise_target
+from ism_dask.gamma.side_information import (
+    SideInformation,
+    SideRegression,
+    check_left,
+    remainder,
+    residuals,
+)
+from ism_dask.gamma.targets import standardise_target, target_name
 from ism_dask.gamma.thin_factors import (
     TEST_KERNELS,
     WHOLE,
@@ -46,6 +52,10 @@ _LEAST = 1e-5
 _TIE = 1e-10
 # Widths of the kernels of s, as multiples of the median distance.
 _WIDTHS = (0.5, 1.0, 2.0)
+# The least share of the squares of X and y that `given` has to leave. Features, as of distances, are
+# less smooth than X and y themselves: a regression on s misses some hundredths of them even if X
+# follows from s. X and y have these in common, which would pass for a dependence.
+_LEAST_LEFT = 1e-2
 # Random products that stand for all products of features, of more than 1,000 rows.
 _PRODUCTS = 500
 
@@ -175,6 +185,14 @@ def dependence_test(
                 SideRegression(thin_factor("`given`", points, each, rng), np.ones(n))
                 for each in kernels
             ]
+            is_numeric = target_name(y, target) not in {"classes", "labels"}
+            numbers = standardise_target(y) if is_numeric else U
+            for name, values in (("X", columns), ("y", numbers)):
+                left, parameters = residuals(regressions, values)
+                # Many parameters leave little of noise as well.
+                free = np.maximum(1.0 - parameters / n, np.finfo(np.float64).eps)
+                share = float((left**2).sum() / ((free * values) ** 2).sum())
+                check_left(share, _LEAST_LEFT, name)
             (F, of_x), (U, of_y) = remainder(regressions, F, "X"), remainder(regressions, U, "y")
             G = _products(F, U, points, rng)
             null, sums = sign_moments(G), G.sum(axis=0)

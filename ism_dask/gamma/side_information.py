@@ -162,8 +162,20 @@ def remainder(
 ) -> tuple[Array, float]:
     """Return what s leaves of columns (n, k), of mean 0, and the mean number of parameters.
 
-    Each column has the regression of least score; they differ in their kernel of s. Raise a
-    ValueError with the name of the columns if nothing is left.
+    Raise a ValueError with the name of the columns if nothing is left.
+    """
+    left, parameters = residuals(regressions, columns)
+    counts = regressions[0].counts
+    sizes = counts @ left**2
+    total = counts @ centred_by(columns, counts) ** 2
+    check_left(float(sizes.sum() / total.sum()), _NOTHING, name)
+    return left, float(np.average(parameters, weights=sizes))
+
+
+def residuals(regressions: Sequence[SideRegression], columns: Array) -> tuple[Array, Array]:
+    """Return what s leaves of columns (n, k), of mean 0, and the numbers of parameters (k,).
+
+    Each column has the regression of least score; they differ in their kernel of s.
     """
     counts = regressions[0].counts
     left = centred_by(columns, counts)
@@ -176,13 +188,16 @@ def remainder(
         (coefficients, taken, _), own = fit, best == number
         left[:, own] -= regression.factor @ coefficients[:, own]
         parameters[own] += taken[own]
-    sizes = counts @ left**2
-    if sizes.sum() <= _NOTHING * squares.sum():
+    return left, parameters
+
+
+def check_left(share: float, least: float, name: str) -> None:
+    """Raise a ValueError if s leaves at most the least share of the squares of `name`."""
+    if share <= least:
         raise ValueError(
-            f"`given` explains {name} completely: nothing is left to explain or to test. Leave "
-            f"out of `given` what {name} follows from"
+            f"`given` explains {name} completely, but for {share:.1g} of its squares: too little "
+            f"is left to explain or to test. Leave out of `given` what {name} follows from"
         )
-    return left, float(np.average(parameters, weights=sizes))
 
 
 def conditional(dependence: Dependence, regression: SideRegression) -> Dependence:

@@ -261,6 +261,24 @@ def test_a_dependence_given_numbers_and_classes_is_found(whole, monkeypatch):
     assert same.statistic == pytest.approx(several.statistic, rel=1e-6 if whole > n else 0.2)
 
 
+@pytest.mark.parametrize("noise", [0.0, 1e-6, 0.03])
+def test_nothing_is_tested_where_what_is_given_explains_nearly_all(noise):
+    rng = np.random.default_rng(0)
+    for n in (100, 1200):
+        s, other = rng.normal(size=(2, n))
+        near = s + noise * rng.normal(size=n)
+        # s itself, and a function of it.
+        for x in (near, np.sin(2 * s) + noise * rng.normal(size=n)):
+            with pytest.raises(ValueError, match="`given` explains X completely, but for"):
+                dependence_test(x[:, None], x, given=s)
+            with pytest.raises(ValueError, match="`given` explains y completely"):
+                dependence_test(other[:, None], x, given=s)
+        assert dependence_test(np.column_stack([other, near]), other + s, given=s).pvalue < 0.01
+    # Regressions with as many parameters as rows leave nothing of noise, and do not explain it.
+    X, y, s = (rng.normal(size=(20, t)) for t in (2, 1, 20))
+    assert dependence_test(X, y[:, 0], given=s).pvalue > 0.01
+
+
 X, Y = np.arange(40.0).reshape(20, 2) ** 2, np.arange(20) % 2
 REST = X[:, :1] % 3
 
