@@ -52,9 +52,9 @@ _LEAST = 1e-5
 _TIE = 1e-10
 # Widths of the kernels of s, as multiples of the median distance.
 _WIDTHS = (0.5, 1.0, 2.0)
-# The least share of the squares of X and y that `given` has to leave. Features, as of distances, are
-# less smooth than X and y themselves: a regression on s misses some hundredths of them even if X
-# follows from s. X and y have these in common, which would pass for a dependence.
+# The least share of the squares of X and y that `given` has to leave. Features, as of distances,
+# are less smooth than X and y: a regression on s misses some hundredths of them even if X follows
+# from s. X and y have these in common, which would pass for a dependence.
 _LEAST_LEFT = 1e-2
 # Random products that stand for all products of features, of more than 1,000 rows.
 _PRODUCTS = 500
