@@ -23,7 +23,7 @@ from flows.runs.data import (
     with_label,
 )
 from flows.runs.fitting import computed_facts, fitted_fields, names_of_columns, saved_facts
-from flows.runs.resumable import ResumableRun, on_cluster, resumable_run
+from flows.runs.resumable import ResumableRun, resumable_run
 from flows.settings.unsupervised import AUTO, NO_SIDE, UnfoldSettings
 from ism_dask import ColoredMVU, ComponentsWarning
 from ism_dask.estimators.colored_mvu import EIGENVECTORS, NEIGHBOURS, PROGRAM
@@ -50,19 +50,14 @@ def unfold_and_save(settings: UnfoldSettings, data: Dataset) -> UnfoldResult:
     about = f"{describe_rows(data)}; label: {label or 'none'}"
     with resumable_run(run, KIND, settings, identity, about=about) as this:
         started, model = time.monotonic(), _unfitted(settings, side)
-        columns = 1 if side is None or side.y.ndim == 1 else side.y.shape[1]
-        rows: Array = rows_in_memory(model, data, columns)
-
-        def work() -> ColoredMVU:
-            # It continues after the stages that are saved. The result says how the fit has ended.
-            stages = saving_checkpoints(CheckpointedFit(stages=_ReportedStages(this)))
-            with stages, warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                warnings.simplefilter("ignore", ComponentsWarning)
-                warnings.filterwarnings("ignore", "the graph of the", UserWarning)
-                return model.fit(rows, None if side is None else side.y)
-
-        on_cluster(settings, this, work)
+        rows: Array = rows_in_memory(data)
+        # The fit continues after the stages that are saved. The result says how it has ended.
+        stages = saving_checkpoints(CheckpointedFit(stages=_ReportedStages(this)))
+        with stages, warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            warnings.simplefilter("ignore", ComponentsWarning)
+            warnings.filterwarnings("ignore", "the graph of the", UserWarning)
+            model.fit(rows, None if side is None else side.y)
         seconds = time.monotonic() - started
         result = _result(settings, data, rows, side, model, run=run, seconds=seconds)
         this.lease.check()

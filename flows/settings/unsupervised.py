@@ -171,6 +171,11 @@ class UnfoldSettings(NamedRunSettings):
             raise SettingsError(
                 f"`label` is {self.label!r}, but `target` is {NO_SIDE!r}; leave one of them out"
             )
+        if self.scheduler is not None:
+            raise SettingsError(
+                f"`scheduler` is {self.scheduler!r}, but an unfolding is computed on this machine; "
+                "leave `scheduler` out"
+            )
 
     @property
     def subject(self) -> tuple[str, ...]:

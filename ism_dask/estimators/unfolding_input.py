@@ -1,13 +1,11 @@
-"""The input of an unfolding: rows or distances in memory, the kernel of y, and numbers in range."""
+"""The input of an unfolding: rows in memory, the kernel of y, and numbers in range."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.linalg.lapack import dpstrf
-from scipy.sparse import csr_array
-from sklearn.neighbors import sort_graph_by_row_values
 from sklearn.utils import assert_all_finite, check_consistent_length
 from sklearn.utils.sparsefuncs import mean_variance_axis
 
@@ -28,62 +26,27 @@ if TYPE_CHECKING:
     from ism_dask.estimators.colored_mvu import ColoredMVU
 
 _NEIGHBOURS, _EIGENVECTORS = 10, 20
-# Bytes that a fit takes at most, beside the rows that it is given: three scaled copies of them, and
-# for each row these numbers for a neighbour, an eigenvector, a coordinate and a column of y.
-_COPIES, _BYTES_OF_ANY = 3, 256 * 2**20
-_PER_NEIGHBOUR, _PER_EIGENVECTOR, _PER_COORDINATE, _PER_COLUMN_OF_Y = 80, 60, 330, 32
-# y as a thin factor of its kernel, and as the kernel itself.
-_FACTOR, _KERNEL = "factor", "precomputed"
-SIDE_TARGETS = ("auto", *TARGETS, _FACTOR, _KERNEL)
-# The factor of a kernel stops at this share of the largest entry of the diagonal; what it misses is
-# at most the other share if the kernel is positive semi-definite.
-_PIVOT, _MISSING = 1e-8, 1e-6
+# The copies of rows in double precision that a fit holds: the rows, and scaled ones.
+_COPIES = 4
+# y as a thin factor of its kernel.
+_FACTOR = "factor"
+SIDE_TARGETS = ("auto", *TARGETS, _FACTOR)
 
 
-def rows_in_memory(parameters: ColoredMVU, X: Any, y_columns: int = 1) -> Any:
+def rows_in_memory(X: Any) -> Any:
     """Return the rows of a Dask array or of an opened data set, or X itself, as it is in memory.
 
-    Raise a MemoryError if rows that are to be read, and their fit, do not fit into memory.
-    `y_columns` is the number of columns of the factor of the kernel of y, at most.
+    Raise a MemoryError before rows are read that do not fit into memory with their copies.
     """
     X = on_this_host(row_source(X))
     if not is_lazy(X):
         return X
-    if len(X.shape) == 2 and not np.isnan(X.shape[0]):
-        (n, d), q = X.shape, parameters.n_components
-        of_row = _PER_COORDINATE * q + _PER_COLUMN_OF_Y * y_columns
-        # A step of the refinement holds the differences of all coordinates along all edges.
-        of_row += (_PER_NEIGHBOUR + 8 * q) * (parameters.n_neighbors or _NEIGHBOURS)
-        of_row += _PER_EIGENVECTOR * (parameters.n_eigenvectors or _EIGENVECTORS)
-        copies = _COPIES * (4 if X.dtype == np.float32 else 8) + X.dtype.itemsize
-        check_memory_here(
-            _BYTES_OF_ANY + n * (d * copies + of_row),
-            f"{n:,} rows of {d:,} columns in an unfolding",
-            "take fewer rows, and place the others with `transform`",
-        )
+    check_memory_here(
+        _COPIES * 8.0 * math.prod(X.shape),
+        f"rows of shape {X.shape} in an unfolding",
+        "take fewer rows, and place the others with `transform`",
+    )
     return X.compute() if is_dask(X) else X.read(0, X.shape[0])
-
-
-def checked_distances(D: Any) -> Any:
-    """Return distances D (n, n) between n rows, without the diagonal if they are a sparse graph.
-
-    Raise a ValueError if they cannot be distances.
-    """
-    n, columns = D.shape
-    own = float(abs(D.diagonal()).max())
-    if n != columns or D.min() < 0 or D.max() == 0 or own > 0:
-        raise ValueError(
-            f"X of shape {D.shape}, with numbers from {D.min():.3g} to {D.max():.3g} and up to "
-            f"{own:.3g} on the diagonal, has no distances; expected (n, n) numbers from 0 up, not "
-            "all of them 0, and zeros on the diagonal with metric='precomputed', or rows of "
-            "columns with metric='euclidean'. Similarities have to be turned into distances first"
-        )
-    if not is_sparse(D):
-        return D
-    ends = np.stack(D.tocoo().coords)
-    apart = ends[0] != ends[1]
-    graph = csr_array((D.data[apart], tuple(ends[:, apart])), shape=D.shape)
-    return sort_graph_by_row_values(graph, warn_when_not_sorted=False)
 
 
 def mean_and_deviation(X: Any) -> tuple[Array, Array]:
@@ -118,7 +81,7 @@ def sizes(parameters: ColoredMVU, n: int) -> tuple[int, int, int]:
 
 
 def checked_side(y: Any, n: int, target: str) -> Array | None:
-    """Return y (n,) or (n, t) as an array, a kernel (n, n) as its factor.
+    """Return y (n,) or (n, t) as an array.
 
     Raise a ValueError if it does not fit n rows.
     """
@@ -129,10 +92,7 @@ def checked_side(y: Any, n: int, target: str) -> Array | None:
                 "unfolding without y"
             )
         return None
-    if target in (_FACTOR, _KERNEL):
-        given = _checked_factor(y if target == _FACTOR else _factor_of_kernel(y, n))
-    else:
-        given = column_target(y)
+    given = _checked_factor(y) if target == _FACTOR else column_target(y)
     check_consistent_length(np.empty(n), given)
     assert_all_finite(given, input_name="y")
     return given
@@ -142,33 +102,10 @@ def side_kernel(n: int, y: Array | None, target: str) -> SideKernel:
     """Return the centred kernel of y (n,) or (n, t) of n rows; without y, the centred identity."""
     if y is None:
         return IdentityKernel(np.ones(n))
-    if target in (_FACTOR, _KERNEL):
+    if target == _FACTOR:
         return FactorKernel(y - y.mean(axis=0))
     rng = np.random.default_rng(0)  # a gaussian kernel draws nothing
     return FactorKernel(factor_of_target(y, target, "gaussian", rng))
-
-
-def _factor_of_kernel(y: Any, n: int) -> Array:
-    """Return a factor (n, r) of a kernel y (n, n) once it is centred, by pivoted Cholesky."""
-    if np.shape(y) != (n, n):
-        raise ValueError(
-            f"`y` of shape {np.shape(y)} is no kernel of {n} rows; expected ({n}, {n}) with "
-            "target='precomputed', or a factor of the kernel with target='factor'"
-        )
-    centred = finite_numbers(as_dense(y))
-    centred -= centred.mean(axis=0)
-    centred -= centred.mean(axis=1, keepdims=True)
-    largest = float(np.abs(centred).max())
-    lower, pivots, rank, _ = dpstrf(centred, tol=_PIVOT * largest, lower=1)
-    factor = np.empty((n, rank))
-    factor[pivots - 1] = np.tril(lower)[:, :rank]
-    centred -= factor @ factor.T
-    if (missing := float(np.abs(centred).max())) > _MISSING * largest:
-        raise ValueError(
-            f"`y` is no kernel: its Cholesky factor misses it by {missing / largest:.2g} of its "
-            "largest entry, both centred; expected a symmetric `y` without negative eigenvalues"
-        )
-    return factor
 
 
 def _checked_factor(y: Any) -> Array:

@@ -6,7 +6,7 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import cache, lru_cache
@@ -23,8 +23,6 @@ from dask.delayed import Delayed, delayed
 from ism_dask.threads import bound, in_pool, pin_process, single_threaded_blas, thread_pool
 
 _Name = TypeVar("_Name")
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
 
 # Bytes up to which an argument is sent with every task.
 _SMALL_ARGUMENT = 2 * 2**20
@@ -101,23 +99,6 @@ def cluster() -> Any:
         return default_client()
     except ValueError:
         return None
-
-
-def results_in_order(
-    function: Callable[[Any, _Item], _Result], shared: Any, items: Sequence[_Item]
-) -> list[_Result]:
-    """Return `function(shared, item)` for each item, computed on a cluster or here.
-
-    On a cluster, `shared` is sent once, and a worker computes each result by itself.
-    """
-    if cluster() is None:
-        with single_threaded_blas():
-            return [function(shared, item) for item in items]
-    wait_for_a_worker()
-    if len(cloudpickle.dumps(shared)) >= _SMALL_ARGUMENT:
-        (shared,) = as_tasks([shared])
-    task = named_task(function.__name__.strip("_"), function)
-    return computed([task(shared, item) for item in items])
 
 
 def wait_for_a_worker() -> None:

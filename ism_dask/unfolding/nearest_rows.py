@@ -11,11 +11,8 @@ from sklearn.neighbors import NearestNeighbors
 from sklearn.utils.extmath import row_norms
 
 from ism_dask._types import Array
-from ism_dask.rows.execution import cluster, results_in_order
 from ism_dask.rows.raw import as_dense, is_sparse
 
-# Rows whose neighbours a task on a cluster searches.
-_ROWS_PER_TASK = 2048
 # Rounding of squared distances by scikit-learn, as a share of the squared lengths of the two rows,
 # and of the squared distance itself.
 _ROUNDING, _RELATIVE_ROUNDING = 1e-12, 1e-6
@@ -58,11 +55,12 @@ class NearestRows:
 
     def nearest_others(self) -> Array:
         """Return the numbers (n, k) of the nearest other rows of each row, nearest first."""
-        # Without a cluster in one piece: scikit-learn uses all cores by itself.
         n = self.rows.shape[0]
-        size = n if cluster() is None else _ROWS_PER_TASK
-        ranges = [(start, min(start + size, n)) for start in range(0, n, size)]
-        return np.concatenate(results_in_order(_nearest_others_of, self, ranges))
+        nearest = self.nearest_to(self.rows, self.k + 1)
+        others = nearest != np.arange(n)[:, None]
+        # Among rows that rounding makes equal, a row itself may be further down, or not listed.
+        others[others.all(axis=1), -1] = False
+        return nearest[others].reshape(n, -1)
 
     def _nearest_to_block(self, X: Any, k: int) -> Array:
         """Return the nearest rows (b, k) of X (b, d), of equally near ones those of lower numbers.
@@ -88,16 +86,6 @@ class NearestRows:
             open_rows = open_rows[farthest + rounding >= not_found]
             count = min(n, 4 * count)
         return nearest
-
-
-def _nearest_others_of(search: NearestRows, rows: tuple[int, int]) -> Array:
-    """Return the nearest other rows (b, k) of the rows from a start to a stop, as a task."""
-    start, stop = rows
-    nearest = search.nearest_to(search.rows[start:stop], search.k + 1)
-    others = nearest != np.arange(start, stop)[:, None]
-    # Among rows that rounding makes equal, a row itself may be further down, or not listed.
-    others[others.all(axis=1), -1] = False
-    return nearest[others].reshape(stop - start, -1)
 
 
 def squared_distances(X: Any, numbers: Array, rows: Any, others: Array) -> Array:

@@ -1,19 +1,11 @@
 """`ism-dask unfold`: coordinates of all rows as a saved run."""
 
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
-
 import numpy as np
 import pandas as pd
 import pytest
-from daskparts import dask, process, scheduler_options, worker
-from distributed import default_client
-from support import Diary, flown, store_own
-from waiting import wait
+from support import flown
 
-from flows.progress.watching import watch_progress
 from flows.reports.html import render_run
-from flows.runs.unfolding import run_unfold
 from flows.settings.unsupervised import UnfoldSettings
 from ism_dask import ColoredMVU
 from storage import load_unfolding, open_dataset, open_run, result_arrays
@@ -174,60 +166,18 @@ def test_rows_of_large_data_sets_are_read_from_them(here, tmp_path, monkeypatch)
     assert "which is not stored any more" in " ".join(here(*command).failed(1).split())
 
 
-@contextmanager
-def _cluster(port):
-    """Keep a scheduler with a worker during the block; yield the process of the scheduler."""
-    with (
-        process(*dask("scheduler", *scheduler_options(port))) as started,
-        worker(f"tcp://127.0.0.1:{port}"),
-    ):
-        yield started
-
-
-def _is_computed():
-    """Return whether a worker of the cluster that is joined computes something for the client."""
-    with suppress(ValueError, AttributeError):  # not joined yet, or not connected
-        return any(default_client().processing().values())
-    return False
-
-
-@pytest.mark.long
-def test_a_lost_cluster_is_joined_again(here, unused_port):
-    store_own(10_000, 20)
-    arguments = ("unfold", "own", "--smooth", "--run", "alone", "--plain")
-    assert here(*arguments).status == 0
-    settings = UnfoldSettings(
-        dataset="own", smooth=True, run="joined", scheduler=f"tcp://127.0.0.1:{unused_port}"
-    )
-    diary = Diary()
-    with ThreadPoolExecutor(1) as pool, ExitStack() as others, _cluster(unused_port) as scheduler:
-
-        def replace_cluster():
-            wait(_is_computed, every=0.01)
-            scheduler.kill()
-            scheduler.wait()
-            others.enter_context(_cluster(unused_port))
-
-        replaced = pool.submit(replace_cluster)
-        with watch_progress(diary):
-            run_unfold(settings)
-        replaced.result()
-    (noted,) = diary.notes
-    assert "joining it again, to go on from" in noted
-    arrays = result_arrays("joined")
-    np.testing.assert_array_equal(arrays["coordinates"], result_arrays("alone")["coordinates"])
-
-
 def test_wrong_settings_are_refused(here, monkeypatch):
     wine, both = ("unfold", "wine", "--plain"), ("--target", "none", "--label", "cultivar")
     assert "leave one of them out" in here(*wine, *both).failed(2)
     assert "`--target` is 'colour'" in here(*wine, "--target", "colour").failed(2)
+    message = here(*wine, "--scheduler", "tcp://127.0.0.1:1").failed(2)
+    assert "an unfolding is computed on this machine" in message
     assert "1 to 177" in here(*wine, "--neighbors", "178").failed(1)
     assert here(*wine, "--run", "once").status == 0
     assert "--force" in here(*wine, "--run", "once").failed(1)
     monkeypatch.setattr("ism_dask.rows.execution._MEMORY_SHARE", 0.0)
     message = here(*wine, "--run", "large").failed(1)
-    assert "178 rows of 13 columns in an unfolding need" in message
+    assert "rows of shape (178, 13) in an unfolding need" in message
 
 
 @pytest.mark.usefixtures("prefect_server")
