@@ -14,6 +14,7 @@ from ism_dask.engines import Problem
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.gamma.embedding_guides import EmbeddingGuide
 from ism_dask.linalg.subspaces import RowSpace, subspace_sine
+from ism_dask.observe import fit_watcher
 from ism_dask.records.checkpoint import OuterState
 from ism_dask.records.iteration import Round, Solution, State
 from ism_dask.rows.raw import LoadedShard
@@ -68,9 +69,7 @@ class Alternation:
     q: int
     search: Search
 
-    def run(
-        self, tol: float, max_outer: int, on_round: Callable[[Round], None]
-    ) -> AlternationResult:
+    def run(self, tol: float, max_outer: int) -> AlternationResult:
         """Alternate until W and the eigenvalues of the embedding move by less than `tol`.
 
         From then on each W is solved until it is stationary, and the alternation has converged when
@@ -114,7 +113,7 @@ class Alternation:
             stuck = may_stick and _has_not_halved((*rounds, record))
             is_last = converged or stalled or stuck or time_is_up or record.number >= max_outer
             record = replace(record, last=is_last)
-            on_round(record)
+            fit_watcher().on_round(record)
             start = State.from_weights(solution.W, solution.eigenvalues)
             outer = OuterState((*rounds, record), start)
             if is_last:

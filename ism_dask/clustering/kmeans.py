@@ -18,8 +18,6 @@ _FEW_ROWS, _MANY_STARTS, _STARTS = 5_000, 50, 10
 _MAX_ITERATIONS = 300
 # Rows first searched for enough distinct ones, and the decimals by which rows are compared.
 _FIRST_ROWS, _DIGITS = 1_000, 6
-# Centres of rows of length 1 that are nearer to each other than this count as one.
-_SAME = 1e-6
 
 
 def kmeans(
@@ -30,7 +28,7 @@ def kmeans(
     starts: int | None = None,
     weights: Array | None = None,
 ) -> tuple[Array, Array]:
-    """Return centres (k, d) and labels (n,) of k-means, numbered in order of first appearance.
+    """Return centres (k, d) and labels (n,) of k-means, numbered at random.
 
     If there are fewer than k distinct rows (n, d), some clusters have no rows.
     """
@@ -45,16 +43,8 @@ def kmeans(
             break
     with single_threaded_openmp(few):
         means = KMeans(count, n_init=starts, random_state=seed).fit(rows, sample_weight=weights)
-    centres = means.cluster_centers_.copy()
-    # Centres that differ by rounding become equal to the first of them, so that copies of a row go
-    # to the same centre, whichever way they were computed.
-    for number in range(1, count):
-        near = np.linalg.norm(centres[:number] - centres[number], axis=1) < _SAME
-        if near.any():
-            centres[number] = centres[near.argmax()]
+    centres = means.cluster_centers_
     centres = np.concatenate([centres, np.repeat(centres[:1], k - count, axis=0)])
-    # scikit-learn numbers the clusters by its random draws.
-    centres = centres[order_of_appearance(nearest_centres(rows, centres), k)]
     return centres, nearest_centres(rows, centres)
 
 

@@ -6,7 +6,6 @@ W and the embedding of the rows are fitted in turns, and k-means clusters the em
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any, Self
@@ -44,7 +43,7 @@ from ism_dask.gamma.embedding_guides import (
 )
 from ism_dask.kernels import Affinity, Kernel, as_kernel
 from ism_dask.observe import current_fit, fit_watcher
-from ism_dask.records.iteration import Round, StoppingOfRounds
+from ism_dask.records.iteration import StoppingOfRounds
 from ism_dask.rows.raw import project
 from ism_dask.rows.shards import Shards
 from ism_dask.solvers import Solver
@@ -81,7 +80,6 @@ class ClusteringIKDR(ClusterMixin, IKDR):
     n_init: int | str = "auto"
     rotation: str | None = None
     random_state: Any = None
-    on_round: Callable[[Round], None] | None = None
 
     @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -183,16 +181,11 @@ class ClusteringIKDR(ClusterMixin, IKDR):
             shards = rows.shards.with_fact_of(weighted, GAMMA_FACTS)
             return Problem.from_gamma(shards, rows.kernel, gamma, **rows.parameters)
 
-        def report_round(done: Round) -> None:
-            fit_watcher().on_round(done)
-            if self.on_round is not None:
-                self.on_round(done)
-
         solver, saved_fit = self._solver, current_fit()
         time_limit = TimeLimit(solver.max_seconds, saved_fit)
         search = Search(engine, solver, partial(report, prepared), time_limit, saved_fit)
         alternation = Alternation(graph, guide, problem, self.n_clusters, q, search)
-        result = alternation.run(self.outer_tol, self.max_outer, report_round)
+        result = alternation.run(self.outer_tol, self.max_outer)
         pair, tol = result.pair, solver.tol
         affine, extension = prepared.affine, result.embedding.extension
         assert extension is not None  # which every embedding of X W has
@@ -312,8 +305,6 @@ class UnsupervisedIKDR(ClusteringIKDR):
         As in `PredictiveIKDR`, for the W of the result. The clusters do not change.
     random_state : int, RandomState or None, default None
         Seed of everything that is drawn at random. None is a fixed seed, so that fits repeat.
-    on_round : callable, optional
-        Called with a `Round` after each round.
 
     Attributes
     ----------
@@ -372,7 +363,7 @@ class AlternativeIKDR(ClusteringIKDR):
         so `mu` must be well above 1. On the Face data, `mu=1` finds the twenty persons again, and
         `mu` from 20 up finds the poses.
     n_clusters, n_components, kernel, solver, engine, standardize, graph, outer_tol, max_outer, \
-n_init, rotation, random_state, on_round
+n_init, rotation, random_state
         As in `UnsupervisedIKDR`.
 
     Attributes
@@ -414,7 +405,7 @@ class SemiSupervisedIKDR(ClusteringIKDR):
         How to read the scores of each expert: as classes, or as numbers ("linear"). "auto" takes
         labels and whole numbers as classes.
     n_clusters, n_components, kernel, solver, engine, standardize, graph, outer_tol, max_outer, \
-n_init, rotation, random_state, on_round
+n_init, rotation, random_state
         As in `UnsupervisedIKDR`.
 
     Attributes

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
+from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_X_y, gen_batches
 
 from ism_dask._types import Array
@@ -32,7 +33,6 @@ from ism_dask.gamma.thin_factors import (
     WHOLE,
     factor_of_target,
     median_of,
-    squared_distances,
     squared_sum,
     thin_factor,
 )
@@ -308,7 +308,7 @@ def _products(F: Array, U: Array, points: Array, rng: np.random.Generator) -> Ar
     """
     median = median_of("`given`", points)
     if len(F) <= WHOLE:
-        kernel = 1.0 + mean_of_gaussians(squared_distances(points, points), median, (1.0,))
+        kernel = 1.0 + mean_of_gaussians(euclidean_distances(points, squared=True), median, (1.0,))
         values, vectors = np.linalg.eigh((F @ F.T) * (U @ U.T) * kernel)
         return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
     frequencies = rng.normal(size=(points.shape[1], _PRODUCTS)) / median

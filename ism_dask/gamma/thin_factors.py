@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from scipy.spatial.distance import cdist
 from sklearn.metrics.pairwise import euclidean_distances
 
 from ism_dask._types import Array
@@ -18,8 +17,6 @@ WHOLE, _LANDMARKS = 1000, 300
 _MEDIAN_ROWS = 2000
 # Directions with less than this share of the trace are left out.
 _NEGLIGIBLE = 1e-7
-# Differences of rows lose no digits, but take long with many columns.
-_FEW_COLUMNS = 16
 
 
 # From squared distances (n, m) and the median distance to a kernel, positive definite once centred.
@@ -43,8 +40,8 @@ def thin_factor(
     n, median = len(points), median_of(name, points)
     landmarks = points if n <= WHOLE else points[rng.choice(n, _LANDMARKS, replace=False)]
     _check_differ(name, landmarks, n)
-    among = kernel(squared_distances(landmarks, landmarks), median)
-    to_landmarks = kernel(squared_distances(points, landmarks), median)
+    among = kernel(euclidean_distances(landmarks, squared=True), median)
+    to_landmarks = kernel(euclidean_distances(points, landmarks, squared=True), median)
     # Centred at the landmarks, as the kernel of distances is positive definite only then.
     means = among.mean(axis=0)
     to_landmarks -= to_landmarks.mean(axis=1, keepdims=True) + means - means.mean()
@@ -97,10 +94,3 @@ def alignment(K: Array, L: Array) -> float:
     """Return the cosine of the angle between two centred kernels (n, n); 0 if one of them is 0."""
     norms = float(np.linalg.norm(K)) * float(np.linalg.norm(L))
     return float(np.vdot(K, L)) / norms if norms > 0 else 0.0
-
-
-def squared_distances(points: Array, others: Array) -> Array:
-    """Return the squared distances (n, m) of points (n, t) to others (m, t)."""
-    if points.shape[1] <= _FEW_COLUMNS:
-        return np.asarray(cdist(points, others, "sqeuclidean"))
-    return np.asarray(euclidean_distances(points, others, squared=True))

@@ -24,6 +24,7 @@ from ism_dask.clustering.alternation import _has_not_halved
 from ism_dask.engines import Landmarks
 from ism_dask.kernels import KERNELS, Gaussian
 from ism_dask.linalg.subspaces import subspace_sine
+from ism_dask.observe import FitWatcher, watching_fits
 from ism_dask.records.iteration import Round
 
 X, Y = load_wine(return_X_y=True)
@@ -57,12 +58,21 @@ def test_the_contract_of_scikit_learn(estimator, check):
     check(estimator)
 
 
-ROUNDS = []
+class _Rounds(FitWatcher):
+    def __init__(self):
+        self.done = []
+
+    def on_round(self, done):
+        self.done.append(done)
+
+
+ROUNDS = _Rounds()
 
 
 @pytest.fixture(scope="module")
 def wine():
-    return UnsupervisedIKDR(3, on_round=ROUNDS.append).fit(X)
+    with watching_fits(ROUNDS):
+        return UnsupervisedIKDR(3).fit(X)
 
 
 def test_clusters_of_wine(wine):
@@ -72,7 +82,7 @@ def test_clusters_of_wine(wine):
     assert_allclose(wine.embedding_.T @ wine.embedding_, np.eye(3), atol=1e-6)
     assert_allclose(wine.components_ @ wine.components_.T, np.eye(3), atol=1e-10)
     assert wine.affinity_.sigma < wine.kernel_.sigma
-    assert wine.rounds_ == tuple(ROUNDS)
+    assert wine.rounds_ == tuple(ROUNDS.done)
     last = wine.rounds_[-1]
     assert max(last.change, last.turn) < 0.01
     assert last.affinity == pytest.approx(sum(last.eigenvalues))

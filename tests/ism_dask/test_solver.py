@@ -27,6 +27,7 @@ from ism_dask.criteria.prediction import RidgeRegression
 from ism_dask.engines.base import PhiEvaluation, ProductEvaluation
 from ism_dask.kernels import Gaussian, Polynomial
 from ism_dask.linalg.subspaces import relative_residual, subspace_sine
+from ism_dask.observe import FitWatcher, watching_fits
 from ism_dask.records.iteration import Record
 from ism_dask.selection.sample import Sample
 from ism_dask.solvers import ISM, Ascent, Solver
@@ -234,14 +235,21 @@ def test_a_kernel_that_overflows_is_an_error(engine, kernel):
         hsic_model(2, kernel=kernel, engine=engine).fit(WINE, CULTIVAR)
 
 
+class _CountedRounds(FitWatcher):
+    count = 0
+
+    def on_round(self, done):
+        self.count += 1
+
+
 def test_a_cap_in_a_later_round_is_a_warning_as_well(monkeypatch):
-    spent, clock = [], time.perf_counter
+    clock, rounds = time.perf_counter, _CountedRounds()
     # Each round takes an hour.
-    monkeypatch.setattr(time, "perf_counter", lambda: clock() + 3600.0 * len(spent))
+    monkeypatch.setattr(time, "perf_counter", lambda: clock() + 3600.0 * rounds.count)
     options = {"solver": ISM(max_seconds=1800.0), "outer_tol": 1e-12}
-    with pytest.warns(ConvergenceWarning, match="over its cap of seconds"):
-        model = UnsupervisedIKDR(3, on_round=spent.append, **options).fit(WINE)
-    assert len(spent) == 2
+    with watching_fits(rounds), pytest.warns(ConvergenceWarning, match="over its cap of seconds"):
+        model = UnsupervisedIKDR(3, **options).fit(WINE)
+    assert rounds.count == 2
     assert model.status_ is Status.OVER_CAP
     assert not model.converged_
 
