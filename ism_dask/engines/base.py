@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
 from ism_dask._types import Array
-from ism_dask.engines.precision import largest_summand
-from ism_dask.engines.tiles import INVERSE_WIDTHS, with_inverse_widths
+from ism_dask.engines.tiles import with_inverse_widths
 from ism_dask.gamma.base import GAMMA_FACTS, Dependence, Gamma
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.subspaces import RowSpace
@@ -23,8 +21,6 @@ from ism_dask.rows.shards import Shards
 TOLERANCE = 1e-4
 # The length of the step of a central difference: it balances its error and that of rounding.
 _STEP = 1e-5
-# Roundings of a pair of rows beside those of sums: of their numbers, of Gamma and of f.
-_ROUNDINGS = 128
 # The number of rows of the sample if the problem has none.
 SAMPLE_ROWS = 5000
 # The relative rounding error of J and Phi that double precision is assumed to have.
@@ -35,19 +31,14 @@ DOUBLE_NOISE = 1e-12
 class Evaluation:
     """J at some W, and how accurate it is.
 
-    `noise` is the relative rounding noise of J and the matrix. `bound` computes `error` on
-    demand: most evaluations are steps of an iteration that does not need it.
+    `noise` is the relative rounding noise of J and the matrix. `error` bounds the relative error
+    of J from approximation.
     """
 
     objective: float
-    bound: Callable[[], float] = field(default=float, kw_only=True)
+    error: float = field(default=0.0, kw_only=True)
     noise: float = field(default=DOUBLE_NOISE, kw_only=True)
     approximate: bool = field(default=False, kw_only=True)
-
-    @property
-    def error(self) -> float:
-        """A bound on the relative error of J from approximation and rounding."""
-        return self.bound()
 
 
 @dataclass(frozen=True)
@@ -185,53 +176,18 @@ class Engine(ABC):
         other.note = self.note
         return other
 
-    def _accuracy(self, objective: float, left_out: float = 0.0, summed: int = 0) -> dict[str, Any]:
+    def _accuracy(self, objective: float, left_out: float = 0.0) -> dict[str, Any]:
         """Return the fields of an `Evaluation` that say how accurate J is.
 
-        `left_out` bounds the part of J that an approximation omits. `summed` is the number of
-        columns of a low-rank factor, if J is a sum over them.
+        `left_out` bounds the part of J that an approximation omits.
         """
-        bound = partial(self._relative_error, objective, left_out, summed)
-        noise = max(DOUBLE_NOISE, 16 * self._unit_roundoff)
-        return {"bound": bound, "noise": noise, "approximate": self.approximate}
-
-    def _relative_error(self, objective: float, left_out: float, summed: int) -> float:
-        """Return the relative error of J: the bound on what is left out, and that of rounding."""
-        absolute = left_out + self._rounding_error(summed)
-        is_finite = objective and np.isfinite(objective) and np.isfinite(absolute)
-        share = float(absolute / abs(objective)) if is_finite else np.inf
+        is_finite = np.isfinite(objective) and np.isfinite(left_out)
+        share = left_out / abs(objective) if objective and is_finite else np.inf
         # Divide by the true J, which may be smaller than the computed one.
-        return share / (1.0 - share) if share < 1.0 else np.inf
-
-    @property
-    def _unit_roundoff(self) -> float:
-        """The unit roundoff, half the machine epsilon, in the precision of the rows."""
-        return 0.5 * float(np.finfo(self.problem.shards.dtype).eps)
-
-    def _rounding_error(self, summed: int) -> float:
-        """Return an estimate of the rounding error of J, too large by far in most cases.
-
-        Every summand is taken to have the most roundings of any, all of one sign.
-        """
-        problem, q = self.problem, self.q
-        # Rows are added one after the other, and the sums of shards in a tree.
-        sums = problem.shards.largest + len(problem.shards.parts) + summed
-        # A number of a projected row is a sum of d products, and beta one of q products.
-        of_beta = 2 * (problem.d * np.sqrt(q) + q)
-        return float((sums + of_beta + _ROUNDINGS) * self._unit_roundoff * self._absolute_sum)
-
-    @cached_property
-    def _absolute_sum(self) -> float:
-        """A bound on the sum of `|Gamma_ij| (|f| + |beta f'|)`, as far as the sample shows it.
-
-        The rows are dense: the J of a fit to sparse ones is that of their subspace.
-        """
-        problem, finest = self.problem, 1.0
-        if any(term.per_row_width for _, term in problem.kernel.terms):
-            finest = float(problem.shards.gather_fact(INVERSE_WIDTHS).max())
-        longest = float(np.linalg.norm(self.sample, axis=1).max())
-        size = largest_summand(problem.kernel, longest, finest)
-        return size * problem.gamma.absolute_sum_bound(problem.shards)
+        error = share / (1.0 - share) if share < 1.0 else np.inf
+        # 16 times the unit roundoff in the precision of the rows.
+        noise = max(DOUBLE_NOISE, 8 * float(np.finfo(self.problem.shards.dtype).eps))
+        return {"error": error, "noise": noise, "approximate": self.approximate}
 
     @cached_property
     def sample(self) -> Array:

@@ -49,14 +49,14 @@ class ClosedFormEngine(Engine):
     def phi(self, W: Array) -> PhiEvaluation:
         """Return J and Phi at W."""
         J = self.product(W).objective
-        return PhiEvaluation(J, self._phi, **self._accuracy(J, summed=1))
+        return PhiEvaluation(J, self._phi, **self._accuracy(J))
 
     @ignore_overflow
     def product(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W. J is `tr W^T Phi W`, because f is proportional to beta."""
         product = self._phi @ W
         J = float(np.vdot(W, product))
-        return ProductEvaluation(J, product, **self._accuracy(J, summed=1))
+        return ProductEvaluation(J, product, **self._accuracy(J))
 
 
 @ignore_overflow

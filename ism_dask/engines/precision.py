@@ -1,4 +1,4 @@
-"""Precision: the size of what J is summed from, and whether single precision is enough for it."""
+"""Whether single precision is enough for the rows under a kernel."""
 
 from __future__ import annotations
 
@@ -16,24 +16,6 @@ from ism_dask.kernels.pairing import DISTANCE
 _SINGLE_SHARE = 0.01
 # Rows whose median width counts as typical.
 _TYPICAL_ROWS = 500
-
-
-def largest_summand(kernel: Kernel, longest: float, finest: float) -> float:
-    """Return the largest `|f| + |beta f'|` of a pair of rows: k roundings of both are its error.
-
-    `longest` is the length of the longest row, `finest` the largest inverse per-row width, or 1.
-    """
-    total = 0.0
-    for weight, term in kernel.terms:
-        largest = longest**2 if term.pairing is not DISTANCE else (2 * longest) ** 2
-        largest *= finest**2 if term.per_row_width else 1.0
-        # f and f' are monotone.
-        ends = np.array([[0.0, largest]])
-        with np.errstate(over="ignore", invalid="ignore"):
-            value = float(np.abs(term.value(ends.copy())).max())
-            slope = float(np.abs(term.slope(ends)).max())
-        total += weight * (value + largest * slope)
-    return total
 
 
 def needs_double(kernel: Kernel, sample: Array, dtype: np.dtype[Any]) -> bool:

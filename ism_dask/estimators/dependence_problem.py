@@ -141,8 +141,8 @@ def hsic(
     random_state : int, RandomState or None, default None
         As in `SupervisedIKDR`.
     return_error : bool, default False
-        Whether to return a bound on the relative error of the result as well. It covers rounding,
-        and what "landmarks" leave out. It is infinite if no bound is available.
+        Whether to return a bound on the relative error of the result as well. It covers what
+        "landmarks" leave out, without rounding. It is infinite if no bound is available.
 
     Returns
     -------

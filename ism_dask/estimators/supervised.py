@@ -291,8 +291,8 @@ default "auto"
     engine_ : str
         Name of the engine that computed the result.
     engine_error_ : float
-        Bound on the relative error of `objective_` due to approximation, with a wide estimate of
-        that due to rounding; infinite if it exceeds 1.
+        Bound on the relative error of `objective_` due to approximation, without rounding: 0 if
+        the engine leaves nothing out, infinite if the bound exceeds 1.
     components_, mean_, scale_, eigenvalues_, eigengap_, contributions_, n_iter_, status_, \
 certificate_, kernel_, report_, classes_, n_features_in_, feature_names_in_
         As in `PredictiveIKDR`, without the words on `max_features`; docs/published.md explains how

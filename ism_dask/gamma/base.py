@@ -19,8 +19,7 @@ from ism_dask._types import Array
 from ism_dask._validation import check_choice
 from ism_dask.gamma.row_values import array_of
 from ism_dask.linalg.subspaces import centred_by
-from ism_dask.rows.raw import LoadedShard, RowFact
-from ism_dask.rows.shards import Shards
+from ism_dask.rows.raw import RowFact
 
 Rows: TypeAlias = Array | slice
 
@@ -51,15 +50,6 @@ class Gamma:
     def is_psd(self) -> bool:
         """Whether Gamma is positive semi-definite, so that J is a measure of dependence."""
         return bool((self.signs >= 0).all())
-
-    def absolute_sum_bound(self, shards: Shards) -> float:
-        """Return a bound on the sum of |Gamma_ij|, which also holds for sums over the factors.
-
-        The shards have the fact `GAMMA_FACTS`. By the Cauchy-Schwarz inequality, it is n times the
-        weighted sum of squares of U.
-        """
-        squares = shards.fact_as_rows(GAMMA_FACTS, len(self.signs)).fold(_column_squares)
-        return shards.n_rows * float(np.abs(self.signs) @ squares)
 
     def as_rows(self, facts: Array, dtype: np.dtype[Any]) -> Array:
         """Return the operand (b, ...) of `tile` for the rows of `facts` (b, f)."""
@@ -195,10 +185,6 @@ def _gram(dependence: Dependence) -> tuple[Array, Array]:
     U, weights = dependence.factor, dependence.weights
     gram = U.T @ U if weights is None else (U := centred_by(U, weights)).T * weights @ U
     return gram, dependence.gamma.signs
-
-
-def _column_squares(shard: LoadedShard) -> Array:
-    return np.einsum("ij,ij->j", shard.X, shard.X).astype(np.float64)
 
 
 def check_weights(weights: Any, n_rows: int, name: str = "`sample_weight`") -> Array:

@@ -24,7 +24,6 @@ from ism_dask.kernels.pairing import MULTISCALE, mean_of_gaussians, median_dista
 from ism_dask.linalg.cholesky import PivotedCholesky
 from ism_dask.linalg.eigen import largest_pairs
 from ism_dask.linalg.subspaces import centred_by
-from ism_dask.rows.shards import Shards
 
 # The most rows from which the median distance of y is computed.
 _MEDIAN_ROWS = 5000
@@ -48,10 +47,6 @@ class ClassGamma(Gamma):
     """
 
     frequencies: Array
-
-    def absolute_sum_bound(self, shards: Shards) -> float:
-        """Return the bound: a sum over classes of squares, for their rows and for their means."""
-        return 8.0 * shards.n_rows**2 * float(self.frequencies @ self.frequencies)
 
     def as_rows(self, facts: Array, dtype: np.dtype[Any]) -> Array:
         """Return the number of the class of each row (b,)."""

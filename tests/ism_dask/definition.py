@@ -77,6 +77,14 @@ class Definition:
         terms = self._terms(W)
         return sum(w * (self.Gamma * t.value(b * s)).sum() for w, t, b, s in terms)
 
+    def rounding(self, W):
+        """Return what rounding may do to J: a share of the sum of absolute values."""
+        terms = self._terms(W)
+        sizes = (
+            w * (np.abs(t.value(b * s)) + np.abs(b * s * t.slope(b * s))) for w, t, b, s in terms
+        )
+        return 1e-12 * sum((np.abs(self.Gamma) * size).sum() for size in sizes)
+
     def phi(self, W):
         """Return Phi (d, d), half the sum of Gamma_ij f'(beta_ij) A_ij."""
         return sum(

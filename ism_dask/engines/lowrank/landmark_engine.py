@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -112,18 +111,22 @@ class LandmarkEngine(Engine):
         # Phi needs only the degrees, the first column of the coefficients.
         degrees = last.coefficients[..., :1]
         matrix = last.points.fold(expansion.phi_sums, degrees, finish=expansion.phi_from_sums)
-        return PhiEvaluation(last.objective, matrix, **self._accuracy_of(last))
+        return PhiEvaluation(
+            last.objective, matrix, **self._accuracy(last.objective, last.left_out)
+        )
 
     def product(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W."""
         last = self._evaluated(W)
         product = last.points.fold(last.expansion.gradient_sums, last.coefficients)
-        return ProductEvaluation(last.objective, product, **self._accuracy_of(last))
+        return ProductEvaluation(
+            last.objective, product, **self._accuracy(last.objective, last.left_out)
+        )
 
     def value(self, W: Array) -> Evaluation:
         """Return J at W."""
         last = self._evaluated(W)
-        return Evaluation(last.objective, **self._accuracy_of(last))
+        return Evaluation(last.objective, **self._accuracy(last.objective, last.left_out))
 
     def product_rows(self, W: Array, X: Array, facts: Array) -> Array:
         """Return the rows R (b, k) with which X (b, d) contributes `X^T R` to Phi W."""
@@ -170,10 +173,6 @@ class LandmarkEngine(Engine):
             expanded = self.expand(projected, self.sample @ W.astype(self.sample.dtype))
             self._last = EvaluationAtW(W.copy(), points, *expanded)
         return self._last
-
-    def _accuracy_of(self, evaluated: EvaluationAtW) -> dict[str, Any]:
-        left_out, columns = evaluated.left_out, evaluated.expansion.size
-        return self._accuracy(evaluated.objective, left_out, columns)
 
     @ignore_overflow
     def expand(self, points: Shards, sample: Array) -> tuple[FactoredSlope, Array, float]:
