@@ -182,7 +182,7 @@ class Engine(ABC):
         `left_out` bounds the part of J that an approximation omits.
         """
         is_finite = np.isfinite(objective) and np.isfinite(left_out)
-        share = left_out / abs(objective) if objective and is_finite else np.inf
+        share = float(left_out / abs(objective)) if objective and is_finite else np.inf
         # Divide by the true J, which may be smaller than the computed one.
         error = share / (1.0 - share) if share < 1.0 else np.inf
         # 16 times the unit roundoff in the precision of the rows.
