@@ -31,20 +31,13 @@ _GROWTH = 4.0
 _RAISE_FACTOR, _MOST_RAISES = 30.0, 5
 # The number of rows with the largest remainders that each measurement returns.
 _N_LARGEST = 64
-# The most landmarks of a term: with more, tiles are faster for all but millions of rows.
-_MOST_LANDMARKS = 2048
+# The most landmarks of a term: this many, but no more than one for so many rows unless they are
+# few. With more, tiles are faster for all but millions of rows.
+_MOST_LANDMARKS, _ROWS_PER_LANDMARK, _FEW_LANDMARKS = 2048, 8, 500
 # The remainder allowed on the sample, as a share of that allowed on all rows: rows outside of the
 # sample, which are no candidates, have larger remainders. If the sample is all rows, only rounding
 # needs a margin.
 _MARGIN, _WHOLE_MARGIN = 1 / 3, 0.99
-# Before this many landmarks the decrease of the remainder does not predict its future. From
-# _DEAR_ROWS rows up, where tiles are expensive, more landmarks are tried first: a remainder that
-# decreases slowly at first may drop suddenly ...
-_WARM_UP = 96
-_LONG_WARM_UP, _DEAR_ROWS = 384, 20_000
-# ... and since the decrease gets steeper, the engine declines only if the extrapolation needs this
-# many times the most landmarks.
-_PATIENCE = 8
 # Tolerances below the machine epsilon get no allowance for rounding.
 _EPS = 2.2e-16
 
@@ -174,9 +167,8 @@ class SampledLandmarks:
         # Rows of whole weights are in the sample as often as these say; a large one is drawn.
         self._is_whole = n_rows <= len(Z) < SAMPLE_ROWS
         self._allowed = tol * (_WHOLE_MARGIN if self._is_whole else _MARGIN)
-        self._most = min(_MOST_LANDMARKS, n_rows)
-        self._warm_up = _WARM_UP if n_rows < _DEAR_ROWS else _LONG_WARM_UP
-        self._history: list[tuple[int, float]] = []
+        few = min(_FEW_LANDMARKS, n_rows)
+        self._most = min(_MOST_LANDMARKS, max(few, n_rows // _ROWS_PER_LANDMARK))
         self._grow()
 
     @property
@@ -210,9 +202,7 @@ class SampledLandmarks:
         self._allowed /= 2
         self._grow()
         if self._cholesky.size == before or before >= self._most:
-            raise self._declined_error(
-                remainder / trace, "all rows", "rounding leaves no more to choose"
-            )
+            raise self._declined_error(remainder / trace, "all rows")
 
     def _columns(self, rows: Array) -> Array:
         return unit_slope_between(self._term, self._points, self._points[rows])
@@ -226,38 +216,17 @@ class SampledLandmarks:
     def _grow(self) -> None:
         """Add landmarks until the remainder on the sample is at most the share allowed."""
         while (share := self._share) > self._allowed:
-            m, left = self._cholesky.size, self._cholesky.left
-            self._history.append((m, share))
-            needed = _landmarks_needed(self._history, self._allowed)
-            if m >= self._most or (m >= self._warm_up and needed > _PATIENCE * self._most):
-                many = f"some {needed:.2g}" if needed < 1e9 else "more than a billion"
-                outlook = f"at this rate it would take {many}"
-                raise self._declined_error(share, f"a sample of {self._sample} rows", outlook)
+            if self._cholesky.size >= self._most:
+                raise self._declined_error(share, f"a sample of {self._sample} rows")
+            left = self._cholesky.left
             block = self._rng.choice(len(left), _BLOCK, p=left / left.sum())
             if not self._cholesky.add(block, self._rng.random(_BLOCK)):
                 return  # the remainder is rounding only: the pass over all rows decides
 
-    def _declined_error(self, share: float, where: str, outlook: str) -> DeclinedError:
+    def _declined_error(self, share: float, where: str) -> DeclinedError:
         return DeclinedError(
             f"{self._cholesky.size} landmarks leave {share:.2g} of the trace of "
             f"{self._term.title} on {where}; the `tol` of the engine allows "
-            f"{self._tol:g} ({outlook}, and at most {self._most} are tried). Take "
+            f"{self._tol:g} (at most {self._most} landmarks are tried). Take "
             "engine='exact' or 'auto', a wider kernel or a larger `tol` of the engine"
         )
-
-
-def _landmarks_needed(history: list[tuple[int, float]], allowed: float) -> float:
-    """Return how many landmarks are needed if the remainder keeps decreasing as a power of m.
-
-    Return 0 if there are too few points to extrapolate from.
-    """
-    m, share = history[-1]
-    half, before = min(history, key=lambda point: abs(point[0] - m / 2))
-    if half in (0, m):
-        return 0.0
-    if share >= before:
-        return math.inf
-    power = math.log(before / share) / math.log(m / half)
-    # Computed with logarithms, because the number itself may overflow a float.
-    exponent = math.log(m) + math.log(share / allowed) / power
-    return math.exp(exponent) if exponent < 700 else math.inf
