@@ -8,6 +8,7 @@ influence of the row on the slope of `n F`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -18,6 +19,7 @@ from scipy import stats
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.kernels.base import PointwiseKernel
+from ism_dask.threads import in_threads
 
 # J is flat where its curvature is below this share of the largest one.
 _FLAT = 1e-4
@@ -50,30 +52,32 @@ class Tangents:
 
 
 def curvature(
-    regression: RidgeRegression, tangents: Tangents, rows: RowsInMemory
+    regression: RidgeRegression, tangents: Tangents, blocks: Sequence[RowsInMemory]
 ) -> tuple[Array, Array]:
-    """Return the second derivative (p, p) of 1 - J, and the covariance (p, p) of its slope."""
-    hessian, squares, size = rows.summed(partial(block_curvature, regression, tangents))
+    """Return the second derivative (p, p) of 1 - J, and the covariance (p, p) of its slope.
+
+    They are those of the mean over blocks of rows, each with a regression of its own.
+    """
+    calls = [partial(block_curvature, regression, tangents, block) for block in blocks]
+    parts = in_threads(calls, sum(block.n_rows for block in blocks) if len(blocks) > 1 else 0)
+    hessian, squares, size = (sum(each) for each in zip(*parts, strict=True))
     return hessian / size, squares / size**2
 
 
 def block_curvature(
     regression: RidgeRegression, tangents: Tangents, block: RowsInMemory
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, float]:
     """Return the second derivative (p, p) of n F, the sum of squared influences, and n.
 
     Squares are outer products (p, p); n is the sum of the weights.
     """
-    size, p = np.array(block.size), tangents.size
-    if not block.n_rows:
-        return np.zeros((p, p)), np.zeros((p, p)), size
     terms = _Terms.at_weights(regression, block, tangents)
     hessian, influence = terms.gauss_newton()
     influence += terms.leverage_change()
     hessian += terms.second_derivative()
-    inner = tangents.W.T @ (size * regression.in_block(block, tangents.W)[1])
+    inner = tangents.W.T @ (block.size * regression.explained(block, tangents.W).product)
     hessian += np.kron(np.eye(tangents.basis.shape[1]), inner + inner.T)
-    return (hessian + hessian.T) / 2, influence.T @ influence, size
+    return (hessian + hessian.T) / 2, influence.T @ influence, block.size
 
 
 def turn_covariance(hessian: Array, slopes: Array) -> Array:

@@ -212,7 +212,7 @@ def _with_few_features(
     weights, size = prepared.lift(W.T).T, int(most) if is_whole(most) else None
     features, regression = prepared.features, sample.regression(choice.setting)
     with on_this_machine():
-        chosen, few = few_features(sample.blocks, regression, features, weights, size)
+        chosen, few = few_features(sample.rows, regression, features, weights, size)
     rows = with_features(problem, rows, chosen)
     # The trials were judged on unseen rows with all features.
     W, trials = rows.prepared.orthonormal(few.T), choice.trials
@@ -237,7 +237,7 @@ def _fitted(
     """
     prepared, W, regression = rows.prepared, ascent.W, sample.regression(choice.setting)
     more = q - W.shape[1]
-    phi = regression.phi(sample.blocks.blocks[0], W)
+    phi = regression.phi(sample.rows, W)
     outside = largest_eigenvalue_outside(phi, W)
     if prepared.n_constant > more:
         outside = max(outside, 0.0)  # Phi is 0 along directions in which the rows are constant
@@ -250,7 +250,7 @@ def _fitted(
         eigengap=float(np.linalg.eigvalsh(W.T @ phi @ W)[0]) - outside,
     )
     turned = rotated(solution, prepared, problem.parameters.rotation)
-    evaluate = partial(regression.explained, sample.blocks)
+    evaluate = partial(regression.explained, sample.rows)
     parts = contributions(evaluate, turned.W[: prepared.n_varying], solution.objective)
     avoided = None
     if problem.avoid is not None:

@@ -205,7 +205,7 @@ class TrainingRows:
         most = max(RULES.first_rows, RULES.stage_numbers // self.prepared.n_varying)
         most = min(most, int(len(keys) / RULES.least_growth))
         sizes = [size for size in RULES.stages if size <= most]
-        if not sizes:
+        if not sizes or self.are_one_block:
             return []
         order = np.concatenate(deal(keys, len(keys) // RULES.hand_rows, self.seed))
         return [counting[np.sort(order[:size])] for size in sizes]

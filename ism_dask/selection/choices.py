@@ -92,7 +92,9 @@ class Choice:
 def choose_by_evidence(sample: Sample) -> Choice:
     """Return the start, the width, the ridge and W of the largest evidence."""
     names = list(sample.start_settings)[: RULES.climbed_starts]
-    climbed = [_improved(sample, _start_choice(sample, name), RULES.few_steps) for name in names]
+    starts = [_start_choice(sample, name) for name in names]
+    calls = [partial(_improved, sample, start, RULES.few_steps) for start in starts]
+    climbed = in_threads(calls, sample.rows.n_rows)
     best = _exchanged(sample, max(climbed, key=lambda each: each.evidence))
     other = max(other_maximum(sample, best, each) for each in climbed)
     return replace(_improved(sample, best, RULES.steps), other_maximum=other)
@@ -119,7 +121,7 @@ def _exchanged(sample: Sample, choice: Choice) -> Choice:
     The steps do not find a direction that says nothing of y without another one, as one side of
     the squares of a chessboard. A single column or a direction of another start may show it.
     """
-    (d, q), blocks = choice.W.shape, sample.blocks.first(RULES.exchange_rows)
+    d, q = choice.W.shape
     if q == 1 or q * (d + q * len(START_NAMES)) > RULES.most_exchanges:
         return choice
     others = np.hstack([np.eye(d), *(sample.starts[name] for name in START_NAMES)]).T
@@ -128,7 +130,8 @@ def _exchanged(sample: Sample, choice: Choice) -> Choice:
             break
         rest = [np.delete(choice.W, direction, axis=1) for direction in range(q)]
         tried = [np.linalg.qr(np.c_[each, other])[0] for each in rest for other in others]
-        W = max(tried, key=partial(sample.regression(choice.setting).evidence, blocks))
+        calls = [partial(sample.evidence, each, choice.setting) for each in tried]
+        W = tried[int(np.argmax(in_threads(calls, sample.rows.n_rows)))]
         exchanged = _improved(sample, replace(choice, W=W), RULES.few_steps)
         is_another = subspace_sine(choice.W, exchanged.W) >= RULES.other_sine
         if not is_another or exchanged.evidence <= choice.evidence:
@@ -185,7 +188,7 @@ def trial_of(
         assert fold.unseen is not None
         W = fold.starts[start] if is_start else _fitted_to_fold(fold, near)
         regressions, X = map(fold.regression, judges), fold.unseen.X
-        predicted = (each.predicted(fold.blocks, W, X) for each in regressions)
+        predicted = (each.predicted(fold.rows, W, X) for each in regressions)
         return np.stack([fold.losses(each) for each in predicted], axis=1)
 
     calls = [partial(losses_of, fold) for fold in folds]

@@ -17,8 +17,8 @@ class SelectionRules:
     # Rows. The choices are made on up to about twice the first stage of growth; the last stage has
     # all rows, and at least `least_growth` times those of the one before.
     fewest_rows: int = 20  # fewer cannot be split into rows that fit W and rows that judge it
-    first_rows: int = 1000
-    stages: tuple[int, ...] = (1000, 4000, 64_000)
+    first_rows: int = 600
+    stages: tuple[int, ...] = (600, 4000, 64_000)
     least_growth: float = 1.25
     hand_rows: int = 100
     stage_steps: int = 40
@@ -30,7 +30,6 @@ class SelectionRules:
     first_factors: tuple[float, float] = (0.5, 1e-3)
     width_limits: tuple[float, float] = (0.1, 16.0)
     ridge_limits: tuple[float, float] = (1e-5, 1.0)
-    scoring_rows: int = 1000  # the rows whose evidence chooses the setting of `score`
 
     # Factors of width and ridge near the W of a few steps, and with which rows that join judge.
     near_widths: Factors = (0.5**0.5, 1.0, 2.0**0.5)
@@ -67,9 +66,8 @@ class SelectionRules:
     climbed_starts: int = 2
     few_steps: int = 10
     steps: int = 25
-    # Exchanges of a direction of W: with more ways none is tried; this many rows judge each.
+    # Exchanges of a direction of W: with more ways none is tried.
     most_exchanges: int = 250
-    exchange_rows: int = 500
     # Two W are different maxima from this sine on, and as good up to this many standard errors.
     other_sine: float = 0.5
     as_good: float = 1.0

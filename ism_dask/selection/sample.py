@@ -15,7 +15,7 @@ from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.gamma.base import repeated_rows
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg.eigen import inverse_covariance
-from ism_dask.rows.raw import deal
+from ism_dask.rows.raw import deal, number_of_blocks
 from ism_dask.selection.rules import RULES, Factors
 from ism_dask.selection.starts import START_NAMES, starts_by_name
 from ism_dask.solvers.ascent import Precondition, ascend_roughly
@@ -94,11 +94,6 @@ class Sample:
         terms = self.base.kernel.terms
         return float(sum(w * term.value(term.pairing.own(Z)).mean() for w, term in terms))
 
-    @cached_property
-    def blocks(self) -> RowsInMemory:
-        """The rows dealt into blocks."""
-        return self.rows.dealt(self.keys, self.seed)
-
     @property
     def avoids(self) -> bool:
         """Whether there is something that X W is not to predict."""
@@ -144,20 +139,20 @@ class Sample:
 
     def climbed(self, W: Array, regression: RidgeRegression, steps: int) -> tuple[Array, float]:
         """Return W (d, q) and J after up to a number of steps on the sample."""
-        evaluate = partial(regression.explained, self.blocks)
+        evaluate = partial(regression.explained, self.rows)
         return ascend_roughly(evaluate, W, self.precondition, steps, time_limit=self.time_limit)
 
     def objective(self, W: Array, setting: Setting) -> float:
         """Return J at W (d, q)."""
-        return self.regression(setting).explained(self.blocks, W).objective
+        return self.regression(setting).explained(self.rows, W).objective
 
     def leave_one_out(self, W: Array, setting: Setting) -> Array:
-        """Return the squared error (n,) with which the others of its block predict each row."""
-        return self.regression(setting).leave_one_out(self.blocks, W)
+        """Return the squared error (n,) with which the others predict each row."""
+        return self.regression(setting).leave_one_out(self.rows, W)
 
     def evidence(self, W: Array, setting: Setting) -> float:
         """Return the log marginal likelihood of a column of y at W (d, q)."""
-        return self.regression(setting).evidence(self.blocks, W)
+        return self.regression(setting).evidence(self.rows, W)
 
     def best_setting(self, W: Array, near: Setting | None = None) -> tuple[Setting, float]:
         """Return the setting of largest evidence at W (d, q), and that: of all, or near one."""
@@ -197,14 +192,16 @@ class Sample:
 def share_explained(Z: Array, Y: Array, keys: Array) -> float:
     """Return the share of Y (n, r), centred, that rows Z (n, q) predict of each other.
 
-    Each row is predicted by the others of its block, by a gaussian kernel ridge regression whose
-    width and ridge have the largest evidence. `keys` (n,) deal the rows.
+    Each row is predicted by the others of its part, by a gaussian kernel ridge regression whose
+    width and ridge have the largest evidence. `keys` (n,) deal the rows into parts.
     """
     W = np.eye(Z.shape[1])
-    some = deal(keys, -(-len(Z) // RULES.scoring_rows), 0)[0]
-    regression = RidgeRegression(Gaussian().resolve(Z[some], 1.0), 1.0)
+    parts = deal(keys, number_of_blocks(len(Z)), 0)
+    regression = RidgeRegression(Gaussian().resolve(Z[parts[0]], 1.0), 1.0)
     sample = Sample(RowsInMemory(Z, Y), keys, regression, True, Z.shape[1], 0)
-    losses = sample.leave_one_out(W, sample.part(some).best_setting(W)[0])
+    setting, _ = sample.part(parts[0]).best_setting(W)
+    calls = [partial(sample.part(part).leave_one_out, W, setting) for part in parts]
+    losses = np.concatenate(in_threads(calls, len(Z) if len(parts) > 1 else 0))
     return 1.0 - float(losses.mean() / (Y**2).sum(axis=1).mean())
 
 

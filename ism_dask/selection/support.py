@@ -68,7 +68,7 @@ def _insignificant(
     So fewer of them go unless noise explains them all at once as well.
     """
     tangents = Tangents.at_weights(W)
-    hessian, slopes = curvature(regression, tangents, rows)
+    hessian, slopes = curvature(regression, tangents, [rows])
     inner = W.T @ regression.explained(rows, W).product
     # Without what keeps the columns of W orthonormal: it decides how copies share a weight.
     hessian -= np.kron(np.eye(tangents.basis.shape[1]), inner + inner.T)

@@ -293,12 +293,10 @@ def lbfgs_ascent(
             continue
         step, W, now = move
         before, uphill = tangent(W, uphill), tangent(W, now.product)
-        pairs = [(tangent(W, each), tangent(W, change)) for each, change in memory]
+        memory.append((step, before - uphill))
+        steps, changes = (tangent(W, np.stack(each)) for each in zip(*memory, strict=True))
         memory.clear()
-        memory.extend((each, change) for each, change in pairs if _is_concave(each, change))
-        pair = tangent(W, step), before - uphill
-        if _is_concave(*pair):
-            memory.append(pair)
+        memory.extend(_concave(steps, changes))
         yield W, now
 
 
@@ -331,19 +329,25 @@ def _direction(uphill: Array, memory: Curvature, guess: Precondition) -> Array:
         direction = guess(uphill)
         return direction * (_FIRST / max(float(np.linalg.norm(direction, 2)), _TINY))
     direction, coefficients = uphill, []
-    for step, change in reversed(memory):
-        coefficient = float(np.sum(step * direction) / np.sum(step * change))
+    falls = [np.vdot(step, change) for step, change in memory]
+    for (step, change), fall in zip(reversed(memory), reversed(falls), strict=True):
+        coefficient = float(np.vdot(step, direction) / fall)
         direction = direction - coefficient * change
         coefficients.append(coefficient)
-    step, change = memory[-1]
-    direction = guess(direction) * float(np.sum(step * change) / np.sum(change * guess(change)))
-    for (step, change), coefficient in zip(memory, reversed(coefficients), strict=True):
-        correction = float(np.sum(change * direction) / np.sum(step * change))
-        direction = direction + step * (coefficient - correction)
+    change = memory[-1][1]
+    direction = guess(direction) * float(falls[-1] / np.vdot(change, guess(change)))
+    for (step, change), fall, first in zip(memory, falls, reversed(coefficients), strict=True):
+        correction = float(np.vdot(change, direction) / fall)
+        direction = direction + step * (first - correction)
     return direction
 
 
-def _is_concave(step: Array, change: Array) -> bool:
-    """Return whether J is concave along a step, so that L-BFGS can use its curvature."""
-    size = float(np.linalg.norm(step) * np.linalg.norm(change))
-    return float(np.sum(step * change)) > _ROUNDING * size > 0
+def _concave(steps: Array, changes: Array) -> Iterator[tuple[Array, Array]]:
+    """Yield steps (m, d, k) along which J is concave, so that L-BFGS can use their curvature.
+
+    Each comes with its change of the slope.
+    """
+    sizes = np.linalg.norm(steps, axis=(1, 2)) * np.linalg.norm(changes, axis=(1, 2))
+    falls = np.einsum("mdk,mdk->m", steps, changes)
+    for number in np.flatnonzero((falls > _ROUNDING * sizes) & (sizes > 0)):
+        yield steps[number], changes[number]

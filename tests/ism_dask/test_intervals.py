@@ -14,7 +14,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from ism_dask import Intervals, PredictiveIKDR, UnsupervisedIKDR, intervals
-from ism_dask.criteria.curvature import Tangents, block_curvature
+from ism_dask.criteria.curvature import Tangents, block_curvature, curvature
 from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.kernels import Gaussian, Linear, Polynomial
 from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
@@ -285,6 +285,19 @@ def test_what_follows_a_fit_has_its_parameters_whatever_was_set_since(make):
     if make is PredictiveIKDR:
         both = intervals(changed, FRAME, y), intervals(plain, FRAME, y)
         assert_array_equal(*(each.standard_errors for each in both))
+
+
+def test_the_curvature_of_blocks_is_their_mean_by_size():
+    rng = np.random.default_rng(4)
+    X, Y, W = rng.normal(size=(60, 4)), rng.normal(size=(60, 1)), np.eye(4)[:, :2]
+    regression, tangents = RidgeRegression(Gaussian(1.5), 0.01), Tangents.at_weights(W)
+    blocks = [RowsInMemory(X[:20], Y[:20]), RowsInMemory(X[20:], Y[20:])]
+    (first, of_first), (second, of_second) = (
+        curvature(regression, tangents, [block]) for block in blocks
+    )
+    hessian, slopes = curvature(regression, tangents, blocks)
+    assert_allclose(hessian, (20 * first + 40 * second) / 60, rtol=1e-12)
+    assert_allclose(slopes, (400 * of_first + 1600 * of_second) / 3600, rtol=1e-12)
 
 
 def test_what_follows_a_fit_has_the_seed_that_a_generator_drew(monkeypatch):

@@ -207,40 +207,6 @@ def _weights_and_signs(regression, block):
     return weights, signs
 
 
-@pytest.mark.parametrize("weighted", [False, True])
-def test_j_over_blocks_is_their_mean(weighted):
-    rng = np.random.default_rng(3)
-    X, Y = rng.normal(size=(90, 4)), rng.normal(size=(90, 2))
-    rows = RowsInMemory(X, Y, rng.integers(0, 3, size=90).astype(float) if weighted else None)
-    numbers = np.flatnonzero(np.ones(90) if rows.weights is None else rows.weights)
-    starts = tuple(np.searchsorted(numbers, [0, 30, 60]))
-    dealt = replace(rows.part(numbers), starts=starts)
-    parts = dealt.blocks
-    values = [REGRESSION.explained(part, AXES) for part in parts]
-    mean = partial(np.average, weights=[part.size for part in parts], axis=0)
-    here, two = (REGRESSION.explained(each, AXES) for each in (dealt, dealt.first(starts[1] + 1)))
-    assert here.objective == pytest.approx(mean([value.objective for value in values]), rel=1e-12)
-    product = mean([value.product for value in values])
-    assert_allclose(here.product, product, rtol=1e-12)
-    first = np.average(
-        [each.product for each in values[:2]], weights=[p.size for p in parts[:2]], axis=0
-    )
-    assert_allclose(two.product, first, rtol=1e-12)
-
-
-def test_the_noise_between_blocks_is_that_of_other_rows():
-    slopes, noises = [], []
-    for seed in range(30):
-        rng = np.random.default_rng(seed)
-        X = rng.normal(size=(320, 4))
-        Y, starts = X[:, :1] + rng.normal(size=(320, 1)), tuple(range(0, 320, 20))
-        value = REGRESSION.explained(RowsInMemory(X, Y, starts=starts), AXES)
-        slopes.append(value.product - AXES @ (AXES.T @ value.product))
-        noises.append(value.noise)
-    spread = np.sqrt(np.var(slopes, axis=0).sum())
-    assert spread == pytest.approx(np.sqrt(np.mean(np.square(noises))), rel=0.3)
-
-
 # The ascent, the starts and the choices.
 
 
@@ -348,18 +314,18 @@ def _stages(keys, columns=1):
 
 
 def test_stages_hold_the_rows_of_those_before():
-    FIRST_ROWS = RULES.first_rows
-    keys = np.random.default_rng(0).integers(0, 3, size=9 * FIRST_ROWS)
+    first, second, third = RULES.stages
+    keys = np.random.default_rng(0).integers(0, 3, size=int(1.5 * second))
     grown = _stages(keys)
-    assert [len(rows) for rows in grown] == [FIRST_ROWS, 4 * FIRST_ROWS]
+    assert [len(rows) for rows in grown] == [first, second]
     assert np.isin(*grown).all()
-    shares = np.bincount(keys[grown[0]]) / FIRST_ROWS
+    shares = np.bincount(keys[grown[0]]) / first
     assert_allclose(shares, np.bincount(keys) / len(keys), atol=0.005)
-    assert _stages(keys[: FIRST_ROWS + 200]) == []
-    many = _stages(np.zeros(300 * FIRST_ROWS))
-    assert [len(rows) for rows in many] == [FIRST_ROWS, 4 * FIRST_ROWS, 64 * FIRST_ROWS]
-    wide = _stages(np.zeros(300 * FIRST_ROWS), RULES.stage_numbers // (20 * FIRST_ROWS))
-    assert [len(rows) for rows in wide] == [FIRST_ROWS, 4 * FIRST_ROWS]
+    assert _stages(keys[: first + 200]) == []  # one regression has all of them
+    many = np.zeros(2 * third)
+    assert [len(rows) for rows in _stages(many)] == [first, second, third]
+    wide = _stages(many, RULES.stage_numbers // (2 * second))
+    assert [len(rows) for rows in wide] == [first, second]
 
 
 # Fits.
