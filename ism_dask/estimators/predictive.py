@@ -66,9 +66,10 @@ default "auto"
     avoid_weight : float, default 10
         The weight of the dependence on what `fit` is to avoid, beside that on y. Both are divided
         by the norms of their kernels, so that 1 weighs equal correlations equally.
-    class_weight : "balanced" or None, default None
-        "balanced" gives all classes the same sum of weights, of rows that count by their
-        `sample_weight`. It is for classes only.
+    class_weight : dict, "balanced" or None, default None
+        Weights of classes: each row counts by the weight of its class, times its `sample_weight`.
+        A class that the dict leaves out has weight 1. "balanced" gives all classes the same sum of
+        weights. It is for classes only.
     warm_start : bool, default False
         Whether to start at `components_`, if there are some. For rows that have changed little,
         such a fit takes a few iterations.

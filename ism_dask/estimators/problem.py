@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.utils.validation import column_or_1d
 
 from ism_dask._types import Array
-from ism_dask._validation import check_choice, is_whole
+from ism_dask._validation import is_whole
 from ism_dask.estimators.dependence_problem import DependenceRows
 from ism_dask.estimators.input_rows import (
     check_rows,
@@ -23,7 +23,7 @@ from ism_dask.estimators.input_rows import (
 )
 from ism_dask.estimators.preparation import Prepared, prepare_rows
 from ism_dask.estimators.training_rows import Target, prediction_targets
-from ism_dask.gamma.base import Dependence, avoiding, balanced_weights, check_weights
+from ism_dask.gamma.base import Dependence, avoiding, check_weights, weighted_by_class
 from ism_dask.gamma.row_values import (
     CONTAINERS,
     Device,
@@ -227,7 +227,7 @@ def limited(number: int, most: int | str | None) -> int:
 
 
 def row_weights(
-    y: Array, target: str, class_weight: str | None, sample_weight: Any
+    y: Array, target: str, class_weight: dict[Any, float] | str | None, sample_weight: Any
 ) -> Array | None:
     """Return the weight (n,) of each row of y, from the weights of classes and of rows.
 
@@ -236,14 +236,13 @@ def row_weights(
     weights = None if sample_weight is None else check_weights(sample_weight, len(y))
     if class_weight is None:
         return weights
-    check_choice("`class_weight`", class_weight, ["balanced"])
     if (name := target_name(y, target)) != "classes":
         read = "several labels" if name == "labels" else "numbers"
         raise ValueError(
             f"`class_weight`={class_weight!r} is for classes, but `y` is read as {read}; give "
             "`sample_weight`" + ("" if y.ndim > 1 else ", or target='classes'")
         )
-    return balanced_weights(y, weights)
+    return weighted_by_class(y, class_weight, weights)
 
 
 def column_target(y: Any) -> Array:

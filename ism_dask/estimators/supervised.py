@@ -57,7 +57,7 @@ class SupervisedBase(IKDR):
     standardize: bool = True
     rotation: str | None = None
     avoid_weight: float = 10.0
-    class_weight: str | None = None
+    class_weight: dict[Any, float] | str | None = None
     warm_start: bool = False
     random_state: Any = None
 

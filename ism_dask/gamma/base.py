@@ -8,13 +8,15 @@ The weights of rows are checked here, too: a row of weight 2 counts as two equal
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, Self, TypeAlias
 
 import numpy as np
 
 from ism_dask._types import Array
+from ism_dask._validation import check_choice
 from ism_dask.gamma.row_values import array_of
 from ism_dask.linalg.subspaces import centred_by
 from ism_dask.rows.raw import RowFact
@@ -185,13 +187,12 @@ def _gram(dependence: Dependence) -> tuple[Array, Array]:
     return gram, dependence.gamma.signs
 
 
-def check_weights(weights: Any, n_rows: int) -> Array:
+def check_weights(weights: Any, n_rows: int, name: str = "`sample_weight`") -> Array:
     """Return weights (n,) of rows as float64; raise a ValueError if they are none.
 
     Weights of an extreme unit are returned in another one, so that their products and sums are
     numbers: W does not depend on the unit.
     """
-    name = "`sample_weight`"
     given = array_of(name, weights)
     if np.ma.is_masked(weights):
         raise ValueError(f"{name} has masked numbers; give these rows the weight 0")
@@ -227,18 +228,40 @@ def check_weights(weights: Any, n_rows: int) -> Array:
     return numbers if abs(exponent) <= _USUAL_EXPONENT else np.ldexp(numbers, -exponent)
 
 
-def balanced_weights(y: Array, weights: Array | None) -> Array:
-    """Return the weights (n,) of rows with labels y (n,), with the same sum for each class.
+def weighted_by_class(
+    y: Array, class_weight: Mapping[Any, Any] | str, weights: Array | None
+) -> Array:
+    """Return the weights (n,) of rows with labels y (n,), multiplied by the weights of classes.
 
-    All together count as before.
+    "balanced" gives all classes the same sum of weights; all together count as before.
     """
     classes, codes = np.unique(y, return_inverse=True)
     weights = np.ones(len(y)) if weights is None else weights
-    sums = np.bincount(codes, weights)
-    counted = sums > 0
-    shares = np.zeros(len(classes))
-    shares[counted] = weights.sum() / (counted.sum() * sums[counted])
-    return np.asarray(shares[codes] * weights)
+    if isinstance(class_weight, str):
+        check_choice("`class_weight`", class_weight, ["balanced"])
+        sums = np.bincount(codes, weights)
+        counted = sums > 0
+        shares = np.zeros(len(classes))
+        shares[counted] = weights.sum() / (counted.sum() * sums[counted])
+        return np.asarray(shares[codes] * weights)
+    if not isinstance(class_weight, Mapping):
+        raise ValueError(  # noqa: TRY004
+            f"`class_weight` must be a dict of the weights of classes, or 'balanced'; got "
+            f"{class_weight!r}"
+        )
+    unknown = [label for label in class_weight if label not in classes.tolist()]
+    if unknown:
+        raise ValueError(
+            f"`class_weight` has {unknown[0]!r}, which is no class of `y`; the classes are "
+            f"{classes.tolist()}"
+        )
+    for label, weight in class_weight.items():
+        if not (isinstance(weight, Real) and float(weight) >= 0):
+            raise ValueError(
+                f"`class_weight` is {weight!r} for the class {label!r}; expected numbers from 0 up"
+            )
+    given = np.array([class_weight.get(label, 1.0) for label in classes.tolist()])
+    return check_weights(given[codes] * weights, len(y), "`class_weight`")
 
 
 def repeated_rows(weights: Array) -> Array:

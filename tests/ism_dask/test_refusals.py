@@ -94,7 +94,11 @@ WEIGHTS = [
     (DEFAULT, {"sample_weight": np.ma.masked_equal(Y, 1)}, "masked .*give these rows the weight 0"),
     (DEFAULT, {"sample_weight": (Y == 1) * 1.0}, "one class only"),
     (PredictiveIKDR(class_weight="even"), {}, "balanced"),
-    (PredictiveIKDR(class_weight={0: 2}), {}, "must be one of balanced; got .0: 2"),
+    (PredictiveIKDR(class_weight={"dolcetto": 2}), {"y": NAMES}, "dolcetto"),
+    (PredictiveIKDR(class_weight=1), {}, "must be a dict.*got 1"),
+    (PredictiveIKDR(class_weight={0: "a"}), {}, "'a' for the class 0; expected numbers from 0 up"),
+    (PredictiveIKDR(class_weight={0: -1}), {}, "-1 for the class 0; expected numbers from 0 up"),
+    (PredictiveIKDR(class_weight={0: 0, 1: 0, 2: 0}), {}, "zero"),
     (BALANCED, {"y": X[:, 0]}, "read as numb.* target='classes'"),
     (BALANCED, {"y": LABELS}, "several labels; give `sample_weight`$"),
     *(

@@ -40,10 +40,16 @@ def fitted():
     return PredictiveIKDR(2, **PLAIN).fit(X, Y)
 
 
+def _check_weighted(class_weight, y, weights):
+    given = PredictiveIKDR(2, **PLAIN, class_weight=class_weight).fit(X, y)
+    assert_same_fit(given, PredictiveIKDR(2, **PLAIN).fit(X, y, weights), 1e-10, 1e-6)
+
+
 def test_a_class_weight_is_the_weight_of_its_rows():
-    given = PredictiveIKDR(2, **PLAIN, class_weight="balanced").fit(X, NAMES)
-    weighted = PredictiveIKDR(2, **PLAIN).fit(X, NAMES, compute_sample_weight("balanced", NAMES))
-    assert_same_fit(given, weighted, 1e-10, 1e-6)
+    of_rows = np.select([NAMES == "barolo", NAMES == "barbera"], [2.0, 0.5], 1.0)
+    _check_weighted({"barolo": 2, "barbera": 0.5}, NAMES, of_rows)
+    _check_weighted({"barolo": 0}, NAMES, (NAMES != "barolo") * 1.0)
+    _check_weighted("balanced", Y, compute_sample_weight("balanced", Y))
     weights = np.random.default_rng(0).integers(0, 4, len(X))
     balanced = hsic_model(2, **PLAIN, class_weight="balanced")
     repeated = clone(balanced).fit(X.repeat(weights, axis=0), Y.repeat(weights))
