@@ -29,7 +29,6 @@ LABELS = np.eye(3, dtype=int)[Y]
 GAP, WIDE = np.where(X.max() == X, np.nan, X), csr_array((20_000, 3000))
 GAPS = pd.array([1, None] * (N // 2), dtype="Int64")
 TWINS = pd.DataFrame(X, columns=["ash", "ash", *map(str, range(11))])
-# The second column numbers the rows, from 2^53 on.
 DATES = r"real numbers; got dtype datetime64\[D\]\. Turn dates and durations into numbers, such as"
 SEEDS = "`random_state` must be None, a RandomState or a whole number from 0 to 4,294,967,295; got "
 RNG = np.random.default_rng(0)
