@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -26,13 +26,12 @@ from ism_dask.estimators.input_rows import (
     is_lazy,
     row_source,
 )
-from ism_dask.estimators.preparation import Prepared, Report
 from ism_dask.gamma.row_values import Device, is_foreign, on_host, on_this_host, readable
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.subspaces import ROTATIONS, subspace_shares
 from ism_dask.observe import fit_watcher
 from ism_dask.records.fit_report import Certificate, FitReport
-from ism_dask.records.iteration import ANGLE, RESIDUAL, Solution, State, StoppingOfRounds
+from ism_dask.records.iteration import ANGLE, RESIDUAL, Solution, StoppingOfRounds
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.raw import project
 from ism_dask.selection.sample import Setting
@@ -43,19 +42,6 @@ from ism_dask.status import ComponentsWarning, Status, WeightsWarning
 if TYPE_CHECKING:
     import pandas as pd
 
-try:
-    from sklearn import callback as sklearn_callback
-except ImportError:  # before scikit-learn 1.9: estimators have no `set_callbacks`
-    sklearn_callback = None
-
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-# The class that fits can inherit, and the decorator that tears callbacks down when a fit ends.
-CallbackSupport: Any = getattr(sklearn_callback, "CallbackSupportMixin", type("Nothing", (), {}))
-with_callbacks: Callable[[_Function], _Function] = getattr(
-    sklearn_callback, "with_callbacks", lambda method: method
-)
-# The `stacklevel` with which a warning in the body of `fit` points at the user's call.
-FIT_LEVEL = 2 if sklearn_callback is None else 3
 # The types of numbers that rows are computed in.
 _FLOATS = [np.float64, np.float32]
 # The most pairs of columns that a warning names.
@@ -153,7 +139,7 @@ class _Projector(RowTransformer):
         return rows if library is None else library.put(rows)
 
 
-class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  # scikit-learn has no types
+class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  # scikit-learn has no types
     """A projection `(X - mean_) / scale_ @ components_.T`, learned by the spectral iteration."""
 
     kernel: str | Kernel
@@ -288,7 +274,7 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
 
     def _warn_about_fit(self, solution: Solution) -> None:
         """Warn if the fit has not converged, and pass on advice on the number of new features."""
-        name, depth = type(self).__name__, 1 + FIT_LEVEL
+        name, depth = type(self).__name__, 3  # the user's call of `fit`
         if fit_watcher().reports_endings:
             return
         if advice := self.report_.components_advice:
@@ -338,32 +324,11 @@ class IKDR(CallbackSupport, _Projector, auto_wrap_output_keys=None):  # type: ig
 
 
 @contextmanager
-def reported_fit(estimator: Any, X: Any, y: Any = None, weights: Any = None) -> Iterator[Report]:
-    """Announce the block as the fit of an estimator to X (n, d) and y, to watcher and callbacks.
-
-    It yields the function that reports iterations. Each is a task of its own for callbacks, whose
-    requests to stop have no effect, as in scikit-learn 1.9.
-    """
+def watched_fit(estimator: IKDR) -> Iterator[None]:
+    """Announce the block as the fit of an estimator to the watcher."""
     watcher = fit_watcher()
     watcher.begun(estimator._solver, estimator.stopping_of_rounds)
-    if not hasattr(estimator, "_init_callback_context"):
-        yield lambda _, state: watcher.on_iteration(state)
-        watcher.ended()
-        return
-    context = estimator._init_callback_context(max_subtasks=None)
-    metadata = None if weights is None else {"sample_weight": weights}
-    arguments = {"estimator": estimator, "X": X, "y": y, "metadata": metadata}
-
-    def report(prepared: Prepared, state: State) -> None:
-        watcher.on_iteration(state)
-        task = context.subcontext(task_name="iteration")
-        task.call_on_fit_task_begin(**arguments)
-        projection = partial(prepared.projection, state.W)
-        task.call_on_fit_task_end(**arguments, reconstruction_attributes=projection)
-
-    context.call_on_fit_task_begin(**arguments)
-    yield report
-    context.call_on_fit_task_end(**arguments, reconstruction_attributes={})
+    yield
     watcher.ended()
 
 

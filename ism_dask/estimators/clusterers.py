@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import KW_ONLY, dataclass, field
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -21,7 +20,7 @@ from ism_dask.clustering.alternation import ROUND_TOL, Alternation, AlternationR
 from ism_dask.clustering.kmeans import kmeans, nearest_centres, order_of_appearance, seeded_kmeans
 from ism_dask.clustering.spectral_embedding import PUBLISHED, REGULARISED, Graph
 from ism_dask.engines import EngineOptions, Problem, as_engine
-from ism_dask.estimators.base import FIT_LEVEL, IKDR, reported_fit, with_callbacks
+from ism_dask.estimators.base import IKDR, watched_fit
 from ism_dask.estimators.dependence_problem import DependenceRows
 from ism_dask.estimators.fitted import rotated, solution_attributes
 from ism_dask.estimators.input_rows import (
@@ -32,7 +31,7 @@ from ism_dask.estimators.input_rows import (
     rows_in_memory,
 )
 from ism_dask.estimators.partial_targets import labels_to_avoid, partial_scores
-from ism_dask.estimators.preparation import Report, prepare_rows
+from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma, check_weights
 from ism_dask.gamma.embedding_guides import (
     EMBEDDING,
@@ -80,7 +79,6 @@ class ClusteringIKDR(ClusterMixin, IKDR):
     rotation: str | None = None
     random_state: Any = None
 
-    @with_callbacks
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Learn the projection and the clusters.
 
@@ -107,8 +105,8 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         if order is not None:
             X, guide = X[order], guide.reordered(order)
             weights = None if weights is None else weights[order]
-        with single_threaded_blas(), reported_fit(self, X, y, sample_weight) as report:
-            result, attributes = self._learned(X, guide, weights, report)
+        with single_threaded_blas(), watched_fit(self):
+            result, attributes = self._learned(X, guide, weights)
             embedding = result.embedding
             U = embedding.shards.gather_fact(EMBEDDING)[:, :-1]
             attributes |= {
@@ -133,7 +131,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
                 f"angle whose sine is {last.turn:.2g}; `outer_tol` is {self.outer_tol:g}. The "
                 "last round is returned; raise `max_outer`, or `outer_tol`",
                 ConvergenceWarning,
-                stacklevel=FIT_LEVEL,
+                stacklevel=2,
             )
         return self
 
@@ -161,7 +159,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         return self._rowwise(X, self._clusters_of, None)
 
     def _learned(
-        self, X: Any, guide: EmbeddingGuide, weights: Array | None, report: Report
+        self, X: Any, guide: EmbeddingGuide, weights: Array | None
     ) -> tuple[AlternationResult, dict[str, Any]]:
         """Return the rounds of a fit, and the attributes of their last W."""
         kernel, engine = as_kernel(self.kernel), as_engine(self.engine)
@@ -182,7 +180,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
 
         solver, saved_fit = self._solver, current_fit()
         time_limit = TimeLimit(solver.max_seconds, saved_fit)
-        search = Search(engine, solver, partial(report, prepared), time_limit, saved_fit)
+        search = Search(engine, solver, fit_watcher().on_iteration, time_limit, saved_fit)
         alternation = Alternation(graph, guide, problem, self.n_clusters, q, search)
         result = alternation.run(self.outer_tol, self.max_outer)
         pair, tol = result.pair, solver.tol

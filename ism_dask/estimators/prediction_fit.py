@@ -21,7 +21,6 @@ from ism_dask.estimators.fitted import (
     solution_attributes,
 )
 from ism_dask.estimators.growth import climbed, grown
-from ism_dask.estimators.preparation import Report
 from ism_dask.estimators.problem import SupervisedProblem, limited
 from ism_dask.estimators.training_rows import (
     LAW,
@@ -53,7 +52,7 @@ from ism_dask.solvers.base import TimeLimit
 from ism_dask.status import Status
 
 
-def fit_prediction(problem: SupervisedProblem, report: Report) -> Fitted:
+def fit_prediction(problem: SupervisedProblem) -> Fitted:
     """Return the fit whose X W predicts y best."""
     parameters, warm = problem.parameters, problem.earlier is not None
     most, solver, saved_fit = parameters.max_features, as_solver(parameters.solver), current_fit()
@@ -78,9 +77,7 @@ def fit_prediction(problem: SupervisedProblem, report: Report) -> Fitted:
         if not (warm or rows.are_one_block):
             choice = grown(rows, target, sample, choice, curvature)
         # W climbs on all rows, and then once more with the features that matter alone.
-        last_steps = partial(
-            _last_steps, max_iter=solver.max_iter, saved_fit=saved_fit, report=report
-        )
+        last_steps = partial(_last_steps, max_iter=solver.max_iter, saved_fit=saved_fit)
         ascent = last_steps(rows, target, sample, choice, curvature)
         full_objective = None if most is None else ascent.objective
         if most is not None:
@@ -180,7 +177,6 @@ def _last_steps(
     *,
     max_iter: int,
     saved_fit: CheckpointedFit | None,
-    report: Report,
 ) -> Solution:
     """Return the ascent over all rows from the choice's W (r, q).
 
@@ -189,7 +185,7 @@ def _last_steps(
     options: dict[str, Any] = {
         "max_iter": 0 if choice.is_start else max_iter,
         "saved_fit": saved_fit,
-        "on_iteration": partial(report, rows.prepared),
+        "on_iteration": fit_watcher().on_iteration,
         "curvature": curvature,
     }
     if rows.are_one_block:
@@ -264,7 +260,6 @@ def _fitted(
             sample.rows.X,
             components_advice=advice,
             solver="ascent",
-            target_remainder=problem.dependence.remainder,
             avoided=avoided,
             other_maximum=choice.other_maximum,
             **report,

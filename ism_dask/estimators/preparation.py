@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -15,7 +14,6 @@ from ism_dask.estimators.input_rows import is_lazy
 from ism_dask.gamma.side_information import SideRegression
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.subspaces import axes_outside, canonical_signs, nearest_orthonormal
-from ism_dask.records.iteration import State
 from ism_dask.rows.raw import (
     LARGE,
     MANY_ROWS,
@@ -41,9 +39,6 @@ _MOST_INDICATORS = 1000
 _DEPENDENT = 1e-10
 # The row of the factor of what is given (b, m), and how much the row counts (b,).
 _SIDE, _COUNTS = RowFact("side"), RowFact("counts")
-
-# Receives the rows of a fit, and the state after each iteration.
-Report: TypeAlias = Callable[["Prepared", State], None]
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from copy import copy, deepcopy
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -14,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask._validation import check_bool, is_whole, positive_float, seed_of
 from ism_dask.engines import EngineOptions, as_engine
-from ism_dask.estimators.base import IKDR, reported_fit, with_callbacks
+from ism_dask.estimators.base import IKDR, watched_fit
 from ism_dask.estimators.fitted import (
     Fitted,
     contributions,
@@ -23,12 +22,11 @@ from ism_dask.estimators.fitted import (
     solution_attributes,
 )
 from ism_dask.estimators.input_rows import row_source
-from ism_dask.estimators.preparation import Report
 from ism_dask.estimators.problem import SupervisedProblem, column_target, supervised_problem
 from ism_dask.gamma.row_values import on_this_host
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.linalg.cholesky import reused_matrices
-from ism_dask.observe import current_fit
+from ism_dask.observe import current_fit, fit_watcher
 from ism_dask.records.fit_report import Certificate
 from ism_dask.records.iteration import State
 from ism_dask.rows.execution import on_this_machine
@@ -61,7 +59,6 @@ class SupervisedBase(IKDR):
     warm_start: bool = False
     random_state: Any = None
 
-    @with_callbacks
     def fit(
         self, X: Any, y: Any, sample_weight: Any = None, *, avoid: Any = None, given: Any = None
     ) -> Self:
@@ -98,9 +95,9 @@ class SupervisedBase(IKDR):
         with (
             single_threaded_blas(),
             reused_matrices(),
-            reported_fit(self, ordered.X, ordered.y, sample_weight) as report,
+            watched_fit(self),
         ):
-            solution, attributes = self._fitted(ordered, report)
+            solution, attributes = self._fitted(ordered)
             if (library := problem.library) is not None:
                 attributes = {
                     name: library.put(value) if isinstance(value, np.ndarray) else value
@@ -113,7 +110,7 @@ class SupervisedBase(IKDR):
         return self
 
     @abstractmethod
-    def _fitted(self, problem: SupervisedProblem, report: Report) -> Fitted:
+    def _fitted(self, problem: SupervisedProblem) -> Fitted:
         """Return the solution of a problem, and the fitted attributes."""
 
     @abstractmethod
@@ -147,9 +144,7 @@ class SupervisedBase(IKDR):
         if not np.ptp(Z, axis=0).any():
             return 0.0
         targets = SupervisedProblem(self, Z, y).targets
-        report = getattr(self, "report_", None)  # a callback may score before the fit has ended
-        read = None if report is None else targets.get(report.target)
-        target = read or next(iter(targets.values()))
+        target = targets.get(self.report_.target) or next(iter(targets.values()))
         with single_threaded_blas():
             return share_explained(Z, target.Y, target.keys)
 
@@ -311,7 +306,7 @@ certificate_, kernel_, report_, classes_, n_features_in_, feature_names_in_
     solver: str | Solver = "ism"
     engine: str | EngineOptions = "auto"
 
-    def _fitted(self, problem: SupervisedProblem, report: Report) -> Fitted:
+    def _fitted(self, problem: SupervisedProblem) -> Fitted:
         parameters, dependence = problem.parameters, problem.dependence
         kernel, solver = as_kernel(parameters.kernel), as_solver(parameters.solver)
         engine = as_engine(parameters.engine)
@@ -327,7 +322,7 @@ certificate_, kernel_, report_, classes_, n_features_in_, feature_names_in_
             start = None
             if earlier is not None and q <= prepared.n_varying:
                 start = State.from_weights(prepared.orthonormal(earlier))
-            search = Search(engine, solver, partial(report, prepared), time_limit, saved_fit)
+            search = Search(engine, solver, fit_watcher().on_iteration, time_limit, saved_fit)
             solution = search.run(whole, q, start)
         turned = rotated(solution, prepared, parameters.rotation)
         contributing = rows.contributing(dependence)
@@ -342,7 +337,6 @@ certificate_, kernel_, report_, classes_, n_features_in_, feature_names_in_
                 rows.sample,
                 components_advice=advice,
                 solver=solver_name(solver),
-                target_remainder=dependence.remainder,
                 avoided=measured_avoidance(rows, turned.W, dependence),
             ),
             "kernel_": rows.fitted_kernel,

@@ -85,15 +85,13 @@ class Gamma:
 class Dependence:
     """A Gamma with the facts (n, f) of all rows, made from a target.
 
-    It has the distinct labels (c,) if y are classes, the number of columns of y, and the share of
-    the trace of the kernel of y that its low-rank factor leaves out, the `remainder`. Gamma and the
+    It has the distinct labels (c,) if y are classes, and the number of columns of y. Gamma and the
     facts are without the weights (n,) of the rows, which there are if rows do not count alike.
     """
 
     gamma: Gamma
     facts: Array
     classes: Array | None = None
-    remainder: float = 0.0
     columns: int = 1
     weights: Array | None = None
 

@@ -140,13 +140,10 @@ def labels_dependence(y: Array, weights: Array | None = None) -> Dependence:
     U = U[:, squares > 0]
     if not U.shape[1]:
         raise ValueError("`y` has the same labels in all rows; there is nothing to tell apart")
-    n_labels, remainder = U.shape[1], 0.0
+    n_labels = U.shape[1]
     if n_labels > _MOST_COLUMNS:
-        gram = U.T * counts @ U
-        values, vectors = largest_pairs(gram, _MOST_COLUMNS)
-        U, remainder = U @ vectors, max(0.0, 1.0 - float(values.sum() / np.trace(gram)))
-    gamma = Gamma(np.ones(U.shape[1]))
-    return Dependence(gamma, U, remainder=remainder, columns=n_labels)
+        U = U @ largest_pairs(U.T * counts @ U, _MOST_COLUMNS)[1]
+    return Dependence(Gamma(np.ones(U.shape[1])), U, columns=n_labels)
 
 
 def is_indicator(y: Array) -> bool:
@@ -187,10 +184,8 @@ def _kernel_dependence(y: Array, weights: Array | None, widths: tuple[float, ...
     most = min(_MOST_COLUMNS, len(points))
     while cholesky.size < most and share @ cholesky.left > _REMAINDER:
         cholesky.add(np.array([cholesky.left.argmax()]), np.zeros(1))
-    factor, left_out = cholesky.factor.copy(), float(share @ cholesky.left)
-    factor -= factor.mean(axis=0)
-    gamma = Gamma(np.ones(factor.shape[1]))
-    return Dependence(gamma, factor, remainder=left_out, columns=points.shape[1])
+    factor = cholesky.factor - cholesky.factor.mean(axis=0)
+    return Dependence(Gamma(np.ones(factor.shape[1])), factor, columns=points.shape[1])
 
 
 # The readings of numbers by a kernel.

@@ -1,10 +1,9 @@
-"""Progress of one fit as a share that never falls, and the time left by the growth of the share."""
+"""Progress of one fit as a share that never falls, and the time left by that share."""
 
 from __future__ import annotations
 
 import math
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
@@ -27,13 +26,8 @@ _ROUND = 1 / 3
 # The part of the way to the end that the passes of the first iteration take at most. Those of the
 # t-th iteration take at most a t-th of that.
 _FIRST_ITERATION = 0.5
-# There is an estimate of the time left from this number of seconds on.
-_SECONDS = 2.0
-# It counts as reliable if the share has grown, in the first and in the second half of the time that
-# the estimate looks back on, at paces that differ by at most this factor.
-_STEADY = 2.0
-# Ticks that come after a smaller share of the time so far change nothing.
-_FINEST = 0.005
+# There is an estimate of the time left from this number of seconds and this share on.
+_SECONDS, _LEAST_SHARE = 2.0, 0.02
 
 
 class FitProgress(FitWatcher):
@@ -155,42 +149,25 @@ def log_progress(values: Sequence[float], limit: float, most: int) -> float:
 
 
 class TimeLeft:
-    """Estimate of the time left, from the growth of the share that is done.
+    """Estimate of the time left: the share that is done is to grow on as it has grown so far.
 
-    It assumes that the share goes on to grow as it did in the latter half of the time so far. So a
-    stage that was faster or slower than the present one is soon forgotten. `clock` returns seconds.
+    `clock` returns seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._began = clock, clock()
-        self._course = [(self._began, 0.0)]
-        self._end: float | None = None
+        self._clock, self._began, self._end = clock, clock(), math.nan
 
     def tick(self, share: float) -> None:
         """Update the estimate with the share that is done."""
         now = self._clock()
-        if share < 1 and now - self._course[-1][0] <= _FINEST * (now - self._began):
-            return
-        self._course.append((now, share))
-        self._end = None
-        first, before = self._latest((self._began + now) / 2)
-        middle, halfway = self._latest((first + now) / 2)
-        if not first < middle < now or share == 1:
-            return
-        earlier, later = (halfway - before) / (middle - first), (share - halfway) / (now - middle)
-        if 0 < earlier <= _STEADY * later and later <= _STEADY * earlier:
-            self._end = now + (1.0 - share) * (now - first) / (share - before)
-
-    def _latest(self, moment: float) -> tuple[float, float]:
-        """Return the latest time up to a moment at which the share was given, and the share."""
-        return self._course[bisect_right(self._course, (moment, 1.0)) - 1]
+        known = _LEAST_SHARE <= share < 1.0
+        self._end = now + (now - self._began) * (1.0 / share - 1.0) if known else math.nan
 
     @property
     def seconds(self) -> float | None:
         """The seconds that are left, or None if that cannot be known."""
         now = self._clock()
-        is_early = now - self._began < _SECONDS
-        return None if self._end is None or self._end < now or is_early else self._end - now
+        return self._end - now if now - self._began >= _SECONDS and self._end > now else None
 
     def after(self, text: str) -> str:
         """Return `text` with the time left at its end, if it can be known."""

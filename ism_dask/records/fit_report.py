@@ -62,8 +62,6 @@ class FitReport:
     residual_rows : int
         Number of rows on which the residual was measured, each against all rows: n, or the size of
         a sample if n^2 q is more than some seconds of work.
-    target_remainder : float
-        Share of the trace of the kernel of y that its low-rank factor leaves out.
     avoided : Avoidance or None
         How strongly all features and the new ones depend on what `fit` was to avoid.
     target : str
@@ -84,7 +82,6 @@ class FitReport:
     engine_error: float = 0.0
     engine_note: str = ""
     residual_rows: int = 0
-    target_remainder: float = 0.0
     avoided: Avoidance | None = None
     target: str = "mean"
     other_maximum: float = 0.0

@@ -64,8 +64,7 @@ def test_the_factor_of_gaussians_leaves_out_next_to_nothing(y, target, shares, m
     missing = centred(gaussian_kernel(y, *shares)) - dense_gamma(known)
     # What is missing is definite, so that no entry of it is larger than its trace.
     assert np.linalg.eigvalsh(missing).min() > -1e-12 * n
-    assert np.trace(missing) <= known.remainder * n + 1e-9
-    assert 0 <= known.remainder <= most
+    assert np.trace(missing) <= most * n + 1e-9
     assert known.facts.shape[1] < n / 2 or n < 100
     # Only where no more columns are allowed is there something to leave out.
     assert (known.facts.shape[1] == 100) == (np.trace(missing) > 1e-6 * n) or most == 1e-3

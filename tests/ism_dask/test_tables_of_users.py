@@ -11,7 +11,6 @@ from models import (
     SUPERVISED,
     WINE,
     StoredRows,
-    Watcher,
     assert_same_fit,
     hsic_model,
     stored,
@@ -147,19 +146,6 @@ def test_columns_of_texts_and_dates_are_named(library, fitted):
             call()
     numbers = pd.DataFrame({"a": X[:, 0].astype(object), "b": X[:, 1]})
     assert PredictiveIKDR(1).fit(numbers, Y).n_features_in_ == 2
-
-
-@pytest.mark.skipif(not hasattr(SupervisedIKDR, "set_callbacks"), reason="scikit-learn < 1.9")
-def test_callbacks_of_scikit_learn_see_every_iteration():
-    watcher = Watcher(lambda fitted: fitted.score(X, Y))
-    fitted = PredictiveIKDR(2, **PLAIN).set_callbacks(watcher).fit(X, Y)
-    assert watcher.events == ["setup", *["iteration"] * fitted.n_iter_, "fit", "teardown"]
-    assert watcher.seen[-1] == pytest.approx(fitted.score(X, Y))
-    assert watcher.seen[-1] > 0.9
-    rounds = Watcher(lambda fitted: fitted.transform(X).shape)
-    UnsupervisedIKDR(3).set_callbacks(rounds).fit(X)
-    assert len(rounds.seen) > 3
-    assert set(rounds.seen) == {(178, 3)}
 
 
 def _bytes(n, d=5):
