@@ -16,22 +16,32 @@ _FEW_ROWS, _MANY_STARTS, _STARTS = 5_000, 50, 10
 
 # Maximum number of iterations of constrained k-means; a few dozen are usual.
 _MAX_ITERATIONS = 300
-# The decimals by which rows are compared.
-_DIGITS = 6
+# Rows first searched for enough distinct ones, and the decimals by which rows are compared.
+_FIRST_ROWS, _DIGITS = 1_000, 6
 
 
-def kmeans(rows: Array, k: int, *, seed: Any, weights: Array | None = None) -> tuple[Array, Array]:
+def kmeans(
+    rows: Array,
+    k: int,
+    *,
+    seed: Any,
+    starts: int | None = None,
+    weights: Array | None = None,
+) -> tuple[Array, Array]:
     """Return centres (k, d) and labels (n,) of k-means, numbered at random.
 
     If there are fewer than k distinct rows (n, d), some clusters have no rows.
     """
     few = len(rows) <= _FEW_ROWS
+    starts = starts or (_MANY_STARTS if few else _STARTS)
     # No more centres than distinct rows: scikit-learn would warn, and a warning can only be
     # silenced for all threads of the process. Rows of length 1 that agree to some decimals count as
     # one.
-    count = min(k, len(np.unique(np.round(rows, _DIGITS), axis=0)))
+    for candidates in (rows[:_FIRST_ROWS], rows):
+        count = min(k, len(np.unique(np.round(candidates, _DIGITS), axis=0)))
+        if count == k:
+            break
     with single_threaded_openmp(few):
-        starts = _MANY_STARTS if few else _STARTS
         means = KMeans(count, n_init=starts, random_state=seed).fit(rows, sample_weight=weights)
     centres = means.cluster_centers_
     centres = np.concatenate([centres, np.repeat(centres[:1], k - count, axis=0)])
