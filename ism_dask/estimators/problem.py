@@ -29,6 +29,7 @@ from ism_dask.gamma.row_values import (
     Device,
     check_complete,
     distinct_labels,
+    exceeds_float64,
     kinds_of,
     on_this_host,
     target_as_array,
@@ -177,7 +178,8 @@ class SupervisedProblem:
             digest.update(row_digests(some).tobytes())
         for part in parts:
             # Labels and numbers of another type, and -0 in place of 0, are the same rows.
-            same = part.astype(np.float64) + 0.0 if part.dtype.kind in "biuf" else part.astype(str)
+            numeric = part.dtype.kind in "biuf" and not exceeds_float64(part)
+            same = part.astype(np.float64) + 0.0 if numeric else part.astype(str)
             digest.update(repr(same.shape).encode() + same.tobytes())
         return digest.hexdigest()
 

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from dataclasses import dataclass
 from datetime import date, time, timedelta
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from ism_dask._types import Array
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.raw import is_sparse
 
+# Beyond this size, not all whole numbers are numbers in float64.
+_EXACT = 2**53
 # What is no number, nor a label. What NumPy would turn into a number without a word.
 CONTAINERS = (dict, list, set, tuple)
 _NO_REAL_NUMBERS = (
@@ -118,11 +121,30 @@ def finite_numbers(y: Array) -> Array:
     return numbers
 
 
+def exceeds_float64(values: Array) -> bool:
+    """Return whether values of any shape are whole numbers, some of them beyond 2^53."""
+    if values.size == 0 or values.dtype.itemsize < np.dtype(np.float64).itemsize:
+        return False
+    if values.dtype.kind == "O":
+        whole = all(isinstance(each, Integral) for each in values.flat)
+    else:
+        whole = values.dtype.kind in "iu"
+    return whole and max(int(values.max()), -int(values.min())) > _EXACT
+
+
+def near_zero(values: Array) -> Array:
+    """Return numbers (n, t); whole ones beyond 2^53 minus the least of their column, exactly."""
+    if not exceeds_float64(values):
+        return values
+    exact = values.astype(object)  # of integers of Python, which do not overflow
+    return np.asarray(exact - exact.min(axis=0))
+
+
 def readable(X: Any) -> Any:
     """Return rows X (n, d) in memory, whose masked numbers become missing ones.
 
     Numbers of extended precision become those of float64. Raise a ValueError that names the columns
-    that float64 cannot hold, such as texts and dates.
+    that float64 cannot hold: texts, dates, and whole numbers too large to differ.
     """
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         X = np.ma.filled(X.astype(np.float64), np.nan)
@@ -152,8 +174,10 @@ def _readable_array(X: Any, values: Array) -> Any:
             "X must have a number in each place: an argument must be a string or a real number, "
             f"but some are {kinds_of(values)}"
         )
-    if X.ndim == 2 and kind == "O":
-        _check_numeric([(f"number {j}", column) for j, column in enumerate(X.T)])
+    if X.ndim == 2 and (kind == "O" or exceeds_float64(values)):
+        columns = X.tocsc() if is_sparse(X) else X
+        named = ((f"number {j}", columns[:, [j]]) for j in range(X.shape[1]))
+        _check_numeric([(name, each.data if is_sparse(X) else each[:, 0]) for name, each in named])
     with np.errstate(over="ignore"):  # infinity is refused later
         if kind == "O":
             return np.where(is_missing(X), np.nan, X).astype(np.float64)
@@ -185,7 +209,7 @@ def _check_frame(X: Any) -> None:
 
 
 def _check_numeric(columns: list[tuple[str, Array]]) -> None:
-    """Raise a ValueError for columns with a name that hold no numbers of float64."""
+    """Raise an error for columns with a name that hold no numbers, or too large ones."""
     bad = [name for name, column in columns if not _is_numeric(column)]
     if bad:
         more = f" and {len(bad) - 5} more" if len(bad) > 5 else ""
@@ -194,6 +218,21 @@ def _check_numeric(columns: list[tuple[str, Array]]) -> None:
             "scikit-learn's OneHotEncoder or TargetEncoder, turn dates into numbers, or leave "
             "these columns out"
         )
+    for name, column in columns:
+        try:
+            with np.errstate(over="ignore"):  # infinity is refused later
+                rounded = column[~is_missing(column)].astype(np.float64)
+        except OverflowError as error:
+            raise ValueError(
+                f"X has numbers beyond 1.8e308 in column {name}; expected those of float64. Take "
+                "another unit, or leave the column out"
+            ) from error
+        if exceeds_float64(column) and len(np.unique(rounded)) < len(np.unique(column)):
+            raise ValueError(
+                f"X has whole numbers up to {column.max()} in column {name}, of which some become "
+                "equal in float64; expected at most 2^53. Subtract the least of them, or leave the "
+                "column out if it only numbers the rows"
+            )
 
 
 def _is_numeric(column: Array) -> bool:
@@ -206,7 +245,9 @@ def _is_numeric(column: Array) -> bool:
     try:
         with np.errstate(over="ignore"):
             values.astype(np.float64)
-    except (TypeError, ValueError, OverflowError):
+    except OverflowError:  # a number, but too large
+        return True
+    except (TypeError, ValueError):
         return False
     return True
 

@@ -6,7 +6,6 @@ Regressions on s have as residuals what s leaves of y, and of the rows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from numbers import Real
@@ -16,7 +15,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.gamma.base import Dependence, Gamma, frobenius_norm, weighted_sum
-from ism_dask.gamma.row_values import check_complete, kinds_of, target_as_array
+from ism_dask.gamma.row_values import check_complete, kinds_of, near_zero, target_as_array
 from ism_dask.gamma.targets import (
     MAX_WHOLE_CLASSES,
     check_few,
@@ -229,7 +228,7 @@ def _columns(name: str, s: Any, n_rows: int) -> Iterator[Array]:
     for key, column in zip(keys, table.T, strict=True):
         title = f"`{name}`" + (f" has column {key!r}, which" if named else "")
         check_complete(title, column)
-        values = _of_one_type(column)
+        values = _of_one_type(title, column)
         if values.dtype.kind not in "biufUS":
             raise ValueError(
                 f"{title} has {kinds_of(column)}; expected numbers, or labels that are all strings"
@@ -239,10 +238,14 @@ def _columns(name: str, s: Any, n_rows: int) -> Iterator[Array]:
         yield values
 
 
-def _of_one_type(column: Array) -> Array:
-    """Return objects (n,) as numbers or strings, if all are and float64 holds them."""
+def _of_one_type(title: str, column: Array) -> Array:
+    """Return objects (n,) as numbers or strings, if all are; whole numbers stay different."""
+    values = near_zero(column[:, None])[:, 0]
     for kind, dtype in ((Real, np.float64), (str, str)):
-        if column.dtype.kind == "O" and all(isinstance(value, kind) for value in column):
-            with suppress(OverflowError):
-                return column.astype(dtype)
-    return column
+        if values.dtype.kind == "O" and all(isinstance(value, kind) for value in values):
+            try:
+                return values.astype(dtype)
+            except OverflowError as error:
+                expected = "numbers below 1.8e308; take another unit"
+                raise ValueError(f"{title} has a larger number than float64; {expected}") from error
+    return values

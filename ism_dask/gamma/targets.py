@@ -19,7 +19,7 @@ from sklearn.utils.multiclass import type_of_target
 from ism_dask._types import Array
 from ism_dask._validation import check_choice
 from ism_dask.gamma.base import Dependence, Gamma, repeated_rows
-from ism_dask.gamma.row_values import distinct_labels, finite_numbers
+from ism_dask.gamma.row_values import distinct_labels, finite_numbers, near_zero
 from ism_dask.kernels.pairing import MULTISCALE, mean_of_gaussians, median_distance
 from ism_dask.linalg.cholesky import PivotedCholesky
 from ism_dask.linalg.eigen import largest_pairs
@@ -255,7 +255,7 @@ def standardise_target(y: Array, weights: Array | None = None) -> Array:
     Both count rows by their weights (n,), if there are some.
     """
     given = np.asarray(y).reshape(len(y), -1)
-    columns = finite_numbers(given)
+    columns = finite_numbers(near_zero(given))
     counted = np.flatnonzero(np.ones(len(columns)) if weights is None else weights)
     constant = np.flatnonzero((columns[counted] == columns[counted[:1]]).all(axis=0))
     if constant.size:

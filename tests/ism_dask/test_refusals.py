@@ -19,6 +19,7 @@ from ism_dask import (
     hsic,
 )
 from ism_dask.engines import ENGINES, Exact
+from ism_dask.gamma.targets import standardise_target
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.solvers import ISM
 
@@ -29,6 +30,8 @@ LABELS = np.eye(3, dtype=int)[Y]
 GAP, WIDE = np.where(X.max() == X, np.nan, X), csr_array((20_000, 3000))
 GAPS = pd.array([1, None] * (N // 2), dtype="Int64")
 TWINS = pd.DataFrame(X, columns=["ash", "ash", *map(str, range(11))])
+# The second column numbers the rows, from 2^53 on.
+NUMBERED = np.column_stack([Y, 2**53 + np.arange(N)])
 DATES = r"real numbers; got dtype datetime64\[D\]\. Turn dates and durations into numbers, such as"
 SEEDS = "`random_state` must be None, a RandomState or a whole number from 0 to 4,294,967,295; got "
 RNG = np.random.default_rng(0)
@@ -62,6 +65,16 @@ ROWS = [
     *(
         (make(3), {"X": TWINS}, "several columns of the name 'ash'; expected")
         for make in ESTIMATORS
+    ),
+    (
+        DEFAULT,
+        {"X": NUMBERED},
+        "up to 9007199254741169 in column number 1, of which",
+    ),
+    (
+        DEFAULT,
+        {"X": pd.DataFrame(NUMBERED, columns=["a", "b"])},
+        "up to .* in column 'b', of",
     ),
     (UnsupervisedIKDR(3), {"X": WIDE}, "UnsupervisedIKDR needs dense rows.*TruncatedSVD"),
 ]
@@ -197,6 +210,21 @@ def test_whole_numbers_beyond_float64_are_different_classes(make):
     assert_array_equal(classes, 2**53 + np.arange(3))
 
 
+def test_whole_numbers_beyond_float64_are_different_numbers():
+    small, large = np.arange(N), 2**53 + np.arange(N)
+    expected = standardise_target(small)
+    for numbers in (
+        large,
+        large.astype(np.uint64) + np.uint64(2**62),
+        large.astype(object) * 10**9,
+    ):
+        assert_allclose(standardise_target(numbers), expected, rtol=1e-12)
+    with pytest.raises(ValueError, match=r"constant, 9\.0072e\+15 in all 178 rows"):
+        standardise_target(np.full(N, 2**53 + 1))
+    fits = [SupervisedIKDR(1, target="linear").fit(X, y).components_.T for y in (small, large)]
+    assert subspace_sine(*fits) < 1e-6
+
+
 @pytest.mark.parametrize("make", SUPERVISED)
 def test_numbers_of_extended_precision_are_those_of_float64(make):
     expected = make(1).fit(X, X[:, 0])
@@ -238,8 +266,11 @@ NO_NUMBERS = "columns that are no numbers: number 1. Encode texts .* turn dates 
         (_column(np.where(pd.isna(PARTLY), pd.NaT, PARTLY)), "NaN: 89 of 178 rows .* number 1"),
         (_column(np.where(pd.isna(PARTLY), pd.NA, PARTLY)), "NaN: 89 of 178 rows .* number 1"),
         (_column([np.datetime64("NaT")] * N), "NaN: 178 of 178 rows .* number 1"),
-        (_column([10**400 + k for k in range(N)]), NO_NUMBERS),
+        (_column([10**400 + k for k in range(N)]), "beyond 1.8e308 in column number 1; expected"),
+        (_column([10**30 + k for k in range(N)]), "in column number 1, of which some become equal"),
         (_column([LONG] * N), "infinity or a value too large"),
+        (csr_array(NUMBERED), "in column number 1, of which some become equal"),
+        (da.from_array(NUMBERED), "in column number 1, of which some become equal"),
         (da.from_array(np.where(X.max() == X, np.inf, X)), "infinity or a value too large"),
         (X.astype(complex), "Complex data not supported: .* dtype complex128. Give the real and"),
         ([[1.0, 2.0], [3.0]] * (N // 2), "rows of different lengths"),
@@ -328,14 +359,26 @@ def test_rows_of_next_to_no_weight_count_nothing(make):
     assert subspace_sine(fitted.components_.T, expected) < 1e-6
 
 
-def test_one_changed_row_of_many_and_other_labels_are_not_those_of_the_fit():
+@pytest.mark.parametrize("make", SUPERVISED)
+def test_whole_numbers_beyond_float64_stay_different_beside_y(make):
+    """What is to be avoided differs, though its numbers are equal in float64."""
+    age = (X[:, 5] * 100).astype(np.int64)
+    expected = make(1).fit(X, Y, avoid=age).components_.T
+    large = make(1).fit(X, Y, avoid=[10**30 + int(each) for each in age]).components_.T
+    assert subspace_sine(large, expected) < 1e-6
+    with pytest.raises(ValueError, match="`avoid` has a larger number than float64; numbers below"):
+        make(1).fit(X, Y, avoid=[10**400 * int(each) for each in age])
+
+
+def test_one_changed_row_of_many_and_other_whole_numbers_are_not_those_of_the_fit():
     many = np.random.default_rng(0).normal(size=(110_000, 10))
     fitted = hsic_model(1, kernel="linear", target="linear").fit(many, many[:, 0])
     other = many.copy()
     other[7, 3] += 1.0
-    of_classes = SupervisedIKDR(2).fit(X, Y)
-    assert of_classes.certify(X, Y).is_certified
-    for model, rows in ((fitted, (other, many[:, 0])), (of_classes, (X, Y[::-1]))):
+    large = 2**60 + Y
+    of_classes = SupervisedIKDR(2).fit(X, large)
+    assert of_classes.certify(X, large).is_certified
+    for model, rows in ((fitted, (other, many[:, 0])), (of_classes, (X, large[::-1]))):
         with pytest.raises(ValueError, match="these rows are not those of the fit"):
             model.certify(*rows)
 
