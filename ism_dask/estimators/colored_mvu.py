@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 import scipy.linalg
+from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -24,6 +25,7 @@ from ism_dask.estimators.base import RowTransformer
 from ism_dask.estimators.input_rows import check_rows, distinct_rows, in_given_order, row_order
 from ism_dask.estimators.unfolding_input import (
     SIDE_TARGETS,
+    checked_distances,
     checked_side,
     mean_and_deviation,
     rows_in_memory,
@@ -38,6 +40,7 @@ from ism_dask.threads import single_threaded_blas
 from ism_dask.unfolding.nearest_rows import Placement, precision
 from ism_dask.unfolding.neighbour_graph import (
     SmoothBasis,
+    graph_of_distances,
     neighbour_graph,
     smooth_basis,
 )
@@ -50,6 +53,7 @@ from ism_dask.unfolding.program import (
 )
 from ism_dask.unfolding.refinement import CoordinateObjective, along_principal_axes, refine
 
+EUCLIDEAN, PRECOMPUTED = "euclidean", "precomputed"
 # The stages of an unfolding before its refinement, whose results are saved.
 NEIGHBOURS, EIGENVECTORS, PROGRAM = "neighbours", "eigenvectors", "program"
 # Beyond these weights, one term of the objective over- or underflows.
@@ -64,7 +68,7 @@ class _Unfolded(RowTransformer):
     """Declares the fitted attributes that the methods of `ColoredMVU` read."""
 
     embedding_: Array
-    _placement: Placement
+    _placement: Placement | None
 
 
 @dataclass(eq=False, repr=False)
@@ -85,11 +89,15 @@ class ColoredMVU(_Unfolded):
     ----------
     n_components : int, default 2
         Number of coordinates q.
-    target : {"auto", "classes", "labels", "linear", "gaussian", "multiscale", "factor"}, \
-default "auto"
+    target : {"auto", "classes", "labels", "linear", "gaussian", "multiscale", "factor", \
+"precomputed"}, default "auto"
         How to read y. "factor": y (n, r) is a thin factor of the kernel, `L = y y^T`, such as a
-        table of which author wrote which paper. All others are as in `SupervisedIKDR`. A kernel L
-        (n, n) has the factor `KernelPCA(kernel="precomputed").fit_transform(L)` of scikit-learn.
+        table of which author wrote which paper. "precomputed": y (n, n) is the kernel L itself,
+        positive semi-definite once it is centred. All others are as in `SupervisedIKDR`.
+    metric : {"euclidean", "precomputed"}, default "euclidean"
+        "precomputed": X holds distances, of all pairs of rows as an array (n, n), or of neighbours
+        alone as a sparse array, such as `kneighbors_graph(mode="distance")` of scikit-learn. There
+        are no columns to standardise then, `transform` is refused, and so are graphs in parts.
     n_neighbors : int, optional
         Number of nearest rows that are neighbours of a row. Default: 10.
     n_eigenvectors : int, optional
@@ -125,11 +133,16 @@ default "auto"
         Bound on what `program_objective_` lacks, as a share of what it gains over A = 0.
     scales_ : Scales
         The numbers `gain` and `penalty` of the objective.
+    edge_weights_ : (n, n) sparse array
+        How strongly each pair of neighbours pulls together, or pushes apart if negative: the
+        multiplier `2 penalty (|z_i - z_j|^2 - d_ij^2)` of its distance. At a maximum, the forces
+        balance those of y: `L Z / gain` is the graph Laplacian of these weights, times Z. Equal
+        rows are one node, and the first of them has its weights.
     converged_, status_, n_iter_ : bool, Status, int
         Whether the program is solved, with `duality_gap_` at most 1e-8, and the objective is
         stationary at `embedding_`; how the fit ended; and the number of steps of the refinement.
     mean_, scale_ : (d,) arrays
-        Distances are those of `(X - mean_) / scale_`.
+        Distances are those of `(X - mean_) / scale_`. None if distances were given.
     n_neighbors_, n_edges_, part_sizes_ : int, int, tuple of int
         Numbers of neighbours of a row and of pairs of neighbours; sizes of the parts of their graph
         before they were joined, largest first. Equal rows are one.
@@ -148,6 +161,7 @@ default "auto"
     n_components: int = 2
     _: KW_ONLY
     target: str = "auto"
+    metric: str = EUCLIDEAN
     n_neighbors: int | None = None
     n_eigenvectors: int | None = None
     nu: float = 1.0
@@ -156,9 +170,10 @@ default "auto"
     max_iter: int = 5000
 
     def __sklearn_tags__(self) -> Tags:
-        """Declare that X may be sparse."""
+        """Declare that X may be sparse, or distances."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.pairwise = self.metric == PRECOMPUTED
         return tags
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -167,14 +182,16 @@ default "auto"
         Parameters
         ----------
         X : (n, d) array, frame, sparse array, Dask array or opened data set
-            Rows, which are read into memory.
-        y : (n,) or (n, t) labels or numbers, (n, r) factor, or None
-            Side information, read as `target` says. A factor may be sparse.
+            Rows, or distances as `metric` says. Read into memory.
+        y : (n,) or (n, t) labels or numbers, (n, r) factor, (n, n) kernel, or None
+            Side information, read as `target` says. A factor or kernel may be sparse.
         """
         self._check_parameters()
         rows = rows_in_memory(X)
         X = check_rows(self, rows, ensure_min_features=1)
         validate_data(self, rows, skip_check_array=True)
+        if self.metric == PRECOMPUTED:
+            X = checked_distances(X)
         target = checked_side(on_this_host(y), X.shape[0], self.target)
         with single_threaded_blas():
             fitted = self._unfolded(X, target)
@@ -217,29 +234,41 @@ default "auto"
         (n, q) array or frame, as `set_output` says.
         """
         check_is_fitted(self)
+        if self._placement is None:
+            raise ValueError(
+                "`transform` writes a row as a weighted mean of rows of the fit, and "
+                "metric='precomputed' gives a fit no rows; expected the rows of the fit alone, "
+                "whose coordinates are `embedding_`, or a fit to rows"
+            )
         return self._rowwise(X, self._placement, self.embedding_.shape[1])
 
     def _unfolded(self, X: Any, y: Array | None) -> dict[str, Any]:
-        """Return the fitted attributes for rows X (n, d) and y (n,) or (n, t)."""
-        # Equal rows are one node of the graph. All sums are over rows in an order of their own, so
-        # that they are the same in any; y orders equal rows.
-        first, node = distinct_rows(X)
-        by_y = row_order(X, y)
-        order = np.arange(len(node)) if by_y is None else by_y
-        order = order[np.argsort(node[order], kind="stable")]
-        node = node[order]
+        """Return the fitted attributes for rows or distances X and y (n,) or (n, t)."""
+        n = X.shape[0]
+        first = order = node = np.arange(n)
+        mean = scale = placement = None
+        if self.metric == EUCLIDEAN:
+            # Equal rows are one node of the graph. All sums are over rows in an order of their own,
+            # so that they are the same in any; y orders equal rows.
+            first, node = distinct_rows(X)
+            order = order if (by_y := row_order(X, y)) is None else by_y
+            order = order[np.argsort(node[order], kind="stable")]
+            node = node[order]
         q, k, m = sizes(self, len(first))
         saved_fit = current_fit() or CheckpointedFit()
         run_or_restore = saved_fit.run_or_restore
-        mean, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
-        if self.standardize:
-            mean, scale = mean_and_deviation(X[order])
-        placement = Placement.among(X[first], scale, k)
-        neighbours = run_or_restore(NEIGHBOURS, placement.search.nearest_others)
-        graph = neighbour_graph(placement.search.rows, neighbours)
+        if self.metric == EUCLIDEAN:
+            mean, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
+            if self.standardize:
+                mean, scale = mean_and_deviation(X[order])
+            placement = Placement.among(X[first], scale, k)
+            neighbours = run_or_restore(NEIGHBOURS, placement.search.nearest_others)
+            graph = neighbour_graph(placement.search.rows, neighbours)
+        else:
+            graph = graph_of_distances(X, k)
 
         # The program for K, its leading eigenvectors as coordinates, and the refinement of these.
-        side = side_kernel(len(node), None if y is None else y[order], self.target)
+        side = side_kernel(n, None if y is None else y[order], self.target)
         nodes, nu = side.summed(node, len(first)), float(self.nu)
         found = run_or_restore(EIGENVECTORS, lambda: vars(smooth_basis(graph, m, least=q)))
         basis = SmoothBasis(**found)
@@ -264,8 +293,12 @@ default "auto"
                 f"coordinates up to {np.abs(Y).max():.3g} overflow {embedding.dtype}; expected a "
                 "`nu` nearer to 1, or X in smaller units or in double precision"
             )
+        if placement is not None:
+            placement = placement.with_positions(embedding[first])
         lengths, distances = np.linalg.norm(graph.along(Y), axis=1), np.sqrt(graph.squared)
         error = np.linalg.norm(lengths - distances) / np.linalg.norm(distances)
+        pulls = 2.0 * program.penalty * (lengths**2 - graph.squared)
+        upper = csr_array((pulls, (first[graph.heads], first[graph.tails])), shape=(n, n))
         return {
             "mean_": mean,
             "scale_": scale,
@@ -277,17 +310,19 @@ default "auto"
             "program_objective_": program.objective,
             "objective_": objective.with_gradient(refined.Y)[0],
             "scales_": Scales(program.gain, program.penalty),
+            "edge_weights_": csr_array(upper + upper.T),
             "n_iter_": refined.n_iter,
             "status_": status,
             "converged_": status is Status.CONVERGED,
             "n_neighbors_": k,
             "n_edges_": len(graph.heads),
             "part_sizes_": graph.part_sizes,
-            "_placement": placement.with_positions(embedding[first]),
+            "_placement": placement,
         }
 
     def _check_parameters(self) -> None:
         check_choice("`target`", self.target, SIDE_TARGETS)
+        check_choice("`metric`", self.metric, (EUCLIDEAN, PRECOMPUTED))
         check_open_interval("`nu`", positive_float("`nu`", self.nu), *_WEIGHTS)
         for name in ("standardize", "refine"):
             check_bool(f"`{name}`", getattr(self, name))

@@ -8,21 +8,22 @@ import numpy as np
 import pandas as pd
 import pytest
 from definition import centred, equal_classes
+from distributed import Client
 from models import contract_of
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csc_array, csr_array
 from scipy.stats import spearmanr
 from sklearn.base import clone
 from sklearn.datasets import load_iris, load_wine, make_swiss_roll
-from sklearn.decomposition import KernelPCA
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.neighbors import kneighbors_graph
 from sklearn.preprocessing import scale
 from threadpoolctl import threadpool_limits
 
 from ism_dask import ColoredMVU
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.status import Status
-from ism_dask.unfolding import refinement
+from ism_dask.unfolding import nearest_rows, refinement
 from ism_dask.unfolding.nearest_rows import NearestRows
 from ism_dask.unfolding.program import FactorKernel, correlation_with
 
@@ -151,12 +152,12 @@ def test_what_has_converged_is_stationary_also_with_free_axes():
 
 def _check_balance(model, rows, L, k):
     """Check that edges pull as y pushes; return the share of the push that is left."""
-    Z, scales = model.embedding_, model.scales_
+    w, Z, scales = model.edge_weights_.toarray(), model.embedding_, model.scales_
     edges, distances = _edges(rows, k)
     errors = ((Z[edges[:, 0]] - Z[edges[:, 1]]) ** 2).sum(axis=1) - distances**2
-    w = np.zeros((len(Z), len(Z)))
-    w[tuple(edges.T)] = 2 * scales.penalty * errors
-    w += w.T
+    expected = np.zeros_like(w)
+    expected[tuple(edges.T)] = 2 * scales.penalty * errors
+    assert_allclose(w, expected + expected.T, atol=1e-9 * np.abs(w).max())
     pushed = L @ Z / scales.gain
     left = pushed - (np.diag(w.sum(axis=0)) - w) @ Z
     size = np.vdot(Z, pushed) + scales.penalty * (errors**2).sum()
@@ -178,7 +179,7 @@ def test_no_cut_through_a_multiple_eigenvalue_decides_the_picture(count, near, m
     assert fitted.program_objective_ == pytest.approx(whole.program_objective_, rel=1e-7)
     assert_allclose(fitted.embedding_, whole.embedding_, atol=1e-6 * whole.embedding_.std())
     with pytest.warns(UserWarning, match="more than 20 functions .* are equally smooth"):
-        ColoredMVU(3, n_neighbors=39, **RAW).fit(np.eye(40))
+        ColoredMVU(3, metric="precomputed", n_neighbors=39).fit(1.0 - np.eye(40))
 
 
 def test_new_rows_of_a_swiss_roll_unroll_along_its_angle():
@@ -225,6 +226,13 @@ def test_chunks_frames_and_precisions_give_the_same(colored):
     short = ColoredMVU().fit(single, Y)
     assert short.embedding_.dtype == short.transform(single).dtype == np.float32
     assert short.objective_ == pytest.approx(colored.objective_, abs=0.01)
+
+
+def test_a_cluster_comes_to_the_same_bits(colored, monkeypatch, thread_cluster):
+    monkeypatch.setattr(nearest_rows, "_ROWS_PER_TASK", 50)
+    with Client(thread_cluster):
+        spread = ColoredMVU().fit(da.from_array(X, chunks=(60, 13)), Y)
+    assert_array_equal(spread.embedding_, colored.embedding_)
 
 
 def test_rows_of_the_fit_have_their_own_place_and_others_that_of_their_neighbours(colored):
@@ -286,15 +294,59 @@ def test_sparse_rows_are_unfolded_as_dense_ones(refine, kind):
         assert_allclose(sparse.transform(csr_array(new)), sparse.transform(new), **near)
 
 
-def test_a_kernel_has_a_factor():
-    L = np.exp(-np.abs(X[:, [0]] - X[:, 0]) / np.ptp(X[:, 0]))
-    factor = KernelPCA(kernel="precomputed").fit_transform(L)
-    fitted = ColoredMVU(refine=False, target="factor").fit(X, factor)
-    assert fitted.hsic_ == pytest.approx(_correlation(fitted.embedding_, centred(L)), rel=1e-6)
+def test_distances_are_unfolded_as_the_rows_that_have_them():
+    model = ColoredMVU(refine=False, **RAW)
+    known, plain = clone(model).set_params(metric="precomputed"), model.fit(X, Y)
+    D, graph = _distances(X), kneighbors_graph(X, 12, mode="distance")
+    with_own = csr_array(graph + 0.0)
+    with_own.setdiag(0.0)
+    for distances, size in ((D, 1.0), (1e10 * D, 1e10), (graph, 1.0), (with_own, 1.0)):
+        fitted = clone(known).fit(distances, Y)
+        near = {"atol": 1e-5 * plain.embedding_.std()}
+        assert_allclose(fitted.embedding_ / size, plain.embedding_, **near)
+        assert fitted.n_edges_ == plain.n_edges_
+        assert fitted.program_objective_ == pytest.approx(plain.program_objective_, rel=1e-7)
+        assert (fitted.mean_, fitted.scale_) == (None, None)
+        with pytest.raises(ValueError, match="whose coordinates are `embedding_`"):
+            fitted.transform(D)
+    assert known.__sklearn_tags__().input_tags.pairwise
+
+
+def test_rows_at_distance_0_have_an_edge():
+    rows = np.vstack([X, X[:3]])
+    for distances in (_distances(rows), kneighbors_graph(rows, 10, mode="distance")):
+        fitted = ColoredMVU(metric="precomputed").fit(distances)
+        assert np.abs(fitted.embedding_[:3] - fitted.embedding_[-3:]).max() < 0.2
+
+
+@pytest.mark.parametrize("rank", [3, 178])
+def test_a_kernel_is_given_as_a_matrix(rank):
+    of_numbers = np.exp(-np.abs(X[:, [0]] - X[:, 0]) / np.ptp(X[:, 0]))
+    L = _centred_kernel(Y, 178) if rank == 3 else of_numbers
+    roots, vectors = np.linalg.eigh(L)
+    factor = vectors * np.sqrt(roots.clip(0))
+    model = ColoredMVU(refine=False)
+    by_factor = clone(model).set_params(target="factor").fit(X, factor)
+    for kernel in (L, L + 5.0 + X[:, :1] + X[:, 0], csr_array(L)):  # the same once it is centred
+        given = clone(model).set_params(target="precomputed").fit(X, kernel)
+        assert given.program_objective_ == pytest.approx(by_factor.program_objective_, rel=1e-6)
+        near = {"atol": 1e-4 * given.embedding_.std()}
+        assert_allclose(given.embedding_, by_factor.embedding_, **near)
+        assert given.hsic_ == pytest.approx(by_factor.hsic_, rel=1e-6)
+    assert given.hsic_ == pytest.approx(_correlation(given.embedding_, centred(L)), rel=1e-6)
+    turned = np.random.default_rng(0).permutation(178)
+    again = clone(given).fit(X[turned], L[np.ix_(turned, turned)])
+    assert_allclose(again.embedding_, given.embedding_[turned], **near)
 
 
 def test_edges_pull_as_y_pushes(colored):
     assert _check_balance(colored, X, _centred_kernel(Y, 178), 10) < 1e-3
+    rows, labels = np.vstack([X, X[:5]]), np.append(Y, Y[:5])
+    fits = (ColoredMVU(**RAW).fit(unit * rows, labels) for unit in (1.0, 3.0))
+    again, twice = (each.edge_weights_.toarray() for each in fits)
+    assert twice.shape == (183, 183)
+    assert not twice[178:].any()
+    assert_allclose(9 * twice, again, atol=0.02 * np.abs(again).max())
 
 
 def test_side_information_shows_more_than_without(colored):
@@ -351,7 +403,7 @@ def test_rows_beyond_the_memory_are_refused_before_they_are_read():
 
     many = da.zeros((4_000_000_000, 800), chunks=(1_000_000, 800))
     many = many.map_blocks(read, dtype=float, meta=np.empty((0, 0)))
-    with pytest.raises(MemoryError, match=r"rows of shape \(4000000000, 800\) .* MiB may"):
+    with pytest.raises(MemoryError, match=r"4,000,000,000 rows of 800 .* MiB may be taken"):
         ColoredMVU().fit(many)
 
 
@@ -360,8 +412,11 @@ def test_rows_beyond_all_distances_are_refused(colored):
         colored.transform(np.where(np.arange(178)[:, None] == 3, 1e200, X))
 
 
-CIRCLED = {"target": "factor", "n_neighbors": 2, **RAW}
+KERNEL, CIRCLED = {"target": "precomputed"}, {"target": "factor", "n_neighbors": 2, **RAW}
 CIRCLE = np.exp(2j * np.pi * np.arange(404) / 404).view(float).reshape(404, 2)
+APART, KNOWN = _distances(X), {"metric": "precomputed"}
+TWO_PARTS, FEW = np.vstack([X[:90], 50 + X[90:]]), kneighbors_graph(X, 4, mode="distance")
+UNEVEN, TWO_SIDES = APART * (1 + np.tri(178)), csr_array(np.triu(APART) + 2 * np.tril(APART))
 
 
 @pytest.mark.parametrize(
@@ -381,6 +436,11 @@ CIRCLE = np.exp(2j * np.pi * np.arange(404) / 404).view(float).reshape(404, 2)
         ({"target": "colour"}, X, Y, "`target` must be one of auto, classes, .*, factor"),
         ({"target": "factor"}, X, np.ones((178, 2)), "each column of `y` is constant"),
         ({"target": "factor"}, X, np.array(["a"] * 178), "`y` must be numbers where"),
+        (KERNEL, X, Y, r"`y` of shape \(178,\) is no kernel of 178 rows"),
+        (KERNEL, X, APART, "`y` is no kernel: its Cholesky factor misses it"),
+        (KERNEL, X, np.triu(APART @ APART), "`y` is no kernel: its Cholesky"),
+        (KERNEL, X, np.ones((178, 178)), "each column of `y` is constant"),
+        (KERNEL, X, np.where(APART < 8, np.nan, 1), "`y` contains NaN or infinity"),
         ({"target": "linear"}, X, None, "`target` is 'linear', but `y` is None"),
         ({}, np.repeat(X, 2, axis=0), np.tile([0, 1], 178), "`y` differs only between equal"),
         ({}, X, np.zeros(178, dtype=int), "`y` has one class only"),
@@ -389,9 +449,20 @@ CIRCLE = np.exp(2j * np.pi * np.arange(404) / 404).view(float).reshape(404, 2)
         ({}, np.where(X > 3, np.nan, X), Y, "Input X contains NaN"),
         ({}, np.ones((9, 3)), None, "all rows of X are equal"),
         ({}, X[:2], None, "`n_components` must be a whole number from 1 to 1 for 2"),
+        ({"metric": "cosine"}, X, Y, "`metric` must be one of euclidean, precomputed"),
         (CIRCLED, CIRCLE, np.tile([-1.0, 1.0], 202), "between equal rows and neighbours: none"),
         ({"nu": 1e-90}, X.astype(np.float32), Y, "up to .* overflow float32.*nearer to 1"),
+        (KNOWN, X, Y, r"X of shape \(178, 13\), .* has no distances"),
+        (KNOWN, -APART, Y, "numbers from -.* has no distances"),
+        (KNOWN, APART + 1, Y, "up to 1 on the diagonal, has no distances"),
+        (KNOWN, 1e100 * APART, Y, "distances up to .*, whose fourth powers lose digits"),
         (RAW, 1e-30 * X, Y, "distances up to .*, whose fourth powers lose digits"),
+        (KNOWN, UNEVEN, Y, "two distances of .*, apart by 0.* expected a symmetric X"),
+        (KNOWN, TWO_SIDES, Y, "two distances of the same two rows"),
+        (KNOWN, FEW, Y, "10 neighbors .* but some samples have only 4"),
+        (KNOWN, _distances(TWO_PARTS), Y, r"falls into 2 parts \(90, 88 rows\)"),
+        *((KNOWN, D, Y, "not all of them 0") for D in (0 * APART, csr_array((178, 178)))),
+        (KNOWN, np.where(APART > 9, np.nan, APART), Y, "Input X contains NaN"),
     ],
 )
 def test_bad_input_is_refused(options, rows, y, message):
