@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,8 @@ TARGET = RowFact("regression target")
 _CHUNK = 1024
 # What is added to the kernel matrix of the landmarks, as a share of its diagonal, against rounding.
 _ROUNDING = {np.dtype(np.float64): 1e-12, np.dtype(np.float32): 1e-7}
+# Columns of a triangular matrix are multiplied in this many blocks, without most of its zeros.
+_COLUMN_BLOCKS = 4
 # Landmarks that are drawn at a time, and how many of the worst rows join each draw.
 _DRAWN, _WORST = 32, 8
 
@@ -170,10 +173,17 @@ def kernel_sums(
     """Return the fields of the `KernelSums` of a shard, for projected landmarks V (m, q)."""
     Y, counts = _target(piece)
     gram, cross = np.zeros((len(V), len(V))), np.zeros((len(V), Y.shape[1]))
+    # Products of tiny numbers would be subnormal, and slow.
+    tiny = np.finfo(piece.X.dtype).eps ** 2
+    narrow = np.where(np.abs(basis) > tiny, basis, 0.0).astype(piece.X.dtype)
+    ends = np.linspace(0, len(V), _COLUMN_BLOCKS + 1).astype(int)
     for run, _, K in _kernel_chunks(piece.X, kernel, W, V):
+        np.add(K, tiny, out=K)
+        roots, F = np.sqrt(counts[run]).astype(K.dtype), np.empty_like(K)
+        for first, last in pairwise(ends):  # the basis is upper triangular
+            np.matmul(K[:, :last], narrow[:last, first:last], out=F[:, first:last])
+        F *= roots
         # F.T @ F is a symmetric product, at half the cost of any other.
-        roots = np.sqrt(counts[run]).astype(K.dtype)
-        F = roots * (K @ basis.astype(K.dtype))
         gram += F.T @ F
         cross += F.T @ (roots * Y[run].astype(K.dtype))
     return gram, cross, (counts * Y**2).sum(axis=0), counts.sum()

@@ -51,8 +51,10 @@ def grown(
     for seen, stage in pairwise([*rows.stages(target.keys), rows.counting]):
         if sample.time_limit.is_over:
             break
+        is_last = len(stage) == len(rows.counting)
         joined = rows.some(target.keys, np.setdiff1d(stage, seen), RULES.judging_rows)
-        judges = Judges.of_rows(rows, target, sample, joined)
+        most = RULES.landmarks if is_last else RULES.few_landmarks
+        judges = Judges.of_rows(rows, target, sample, joined, most)
         candidates = {choice.start: choice.W}
         if not choice.trials and not sample.avoids:
             candidates.setdefault(LINEAR, sample.starts[LINEAR])
@@ -75,7 +77,6 @@ def grown(
             is_start=False,
             trials=tuple(every),
         )
-        is_last = len(stage) == len(rows.counting)
         if not is_last or len(stage) >= MANY_ROWS:  # with few landmarks a pass takes little
             numbers, most = None if is_last else stage, RULES.few_landmarks
             limits = {"max_iter": RULES.stage_steps, "curvature": curvature}
@@ -153,14 +154,20 @@ def landmark_regression(
 
 @dataclass(frozen=True, eq=False)
 class Judges:
-    """Rows that W has not seen, in folds, and other rows, which help to predict them."""
+    """Rows that W has not seen, in folds, and other rows, which help to predict them.
+
+    The regressions that judge have `most` landmarks or fewer.
+    """
 
     sample: Sample
     unseen: list[RowsInMemory]
     others: list[RowsInMemory]
+    most: int
 
     @classmethod
-    def of_rows(cls, rows: TrainingRows, target: Target, sample: Sample, unseen: Array) -> Judges:
+    def of_rows(
+        cls, rows: TrainingRows, target: Target, sample: Sample, unseen: Array, most: int
+    ) -> Judges:
         """Return the judges of rows (k,) that W has not seen."""
         others = np.setdiff1d(rows.counting, unseen)
         others = rows.some(target.keys, others, RULES.predicting_rows)
@@ -168,7 +175,7 @@ class Judges:
         for numbers, count in ((unseen, RULES.judging_folds), (others, 2 * RULES.judging_folds)):
             dealt = deal(target.keys[numbers], count, rows.seed)
             parts.append([rows.block(target, numbers[part]) for part in dealt])
-        return cls(sample, *parts)
+        return cls(sample, parts[0], parts[1], most)
 
     def trial(self, name: str, W: Array, near: Setting) -> Trial:
         """Return the trial of a W with the setting by which the unseen rows are predicted best."""
@@ -178,7 +185,8 @@ class Judges:
         def gains(settings: list[Setting]) -> list[float]:
             new = {each.width: each for each in settings if each.width not in by_width}
             kernels = [self.sample.regression(each).kernel for each in new.values()]
-            made = in_threads([partial(_Regressions.of_pieces, k, pieces) for k in kernels], n)
+            calls = [partial(_Regressions.of_pieces, k, pieces, self.most) for k in kernels]
+            made = in_threads(calls, n)
             by_width.update(zip(new, made, strict=True))
             losses = [partial(self._loss, by_width[each.width], each) for each in settings]
             return [-loss for loss in in_threads(losses, n)]
@@ -215,11 +223,11 @@ class _Regressions:
     sums: list[KernelSums]
 
     @classmethod
-    def of_pieces(cls, kernel: Kernel, pieces: list[LoadedShard]) -> _Regressions:
+    def of_pieces(cls, kernel: Kernel, pieces: list[LoadedShard], most: int) -> _Regressions:
         """Return the regressions of projected rows with their Y, with landmarks among them."""
         Z = np.concatenate([piece.X for piece in pieces])[: RULES.pool_rows]
         rng = np.random.default_rng(0)
-        chosen, _ = landmark_rows(kernel, Z, RULES.landmarks, RULES.left_out, rng)
+        chosen, _ = landmark_rows(kernel, Z, most, RULES.left_out, rng)
         V = Z[chosen].astype(np.float64)
         basis = orthonormal_basis(kernel, V, Z.dtype)
         arguments = kernel, np.eye(Z.shape[1]), V, basis

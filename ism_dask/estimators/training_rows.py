@@ -24,7 +24,14 @@ from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import largest_pairs
 from ism_dask.linalg.subspaces import centred_by
 from ism_dask.rows.execution import on_this_machine
-from ism_dask.rows.raw import MANY_ROWS, MEMORY_NUMBERS, deal, fits_memory, number_of_blocks
+from ism_dask.rows.raw import (
+    MANY_ROWS,
+    MEMORY_NUMBERS,
+    LoadedShard,
+    deal,
+    fits_memory,
+    number_of_blocks,
+)
 from ism_dask.rows.shards import Shards
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample
@@ -222,11 +229,13 @@ class TrainingRows:
     def with_target(self, target: Target) -> Shards:
         """Return the shards of all rows with what X W is to predict, and their weights, made once.
 
-        So a cluster gets the rows once.
+        So a cluster gets the rows once, and rows that fit into memory are standardised once.
         """
         if target.name not in self._shards:
             whole = RowsInMemory(np.empty((self.n_rows, 0)), target.Y, self.weights)
-            shards = self._precise.on_cluster() if self._are_here else self._precise
+            shards = self._precise
+            if self._are_here:
+                shards = shards.on_cluster().mapped(_rows_of, shards.n_columns)
             shards = shards.with_rows(TARGET, whole.target_and_weights).persisted()
             self._shards[target.name] = shards
         return self._shards[target.name]
@@ -254,3 +263,7 @@ class TrainingRows:
         """The rows; few of them are in double precision, whatever their type."""
         shards = self.prepared.shards
         return shards if self.n_rows >= MANY_ROWS else shards.in_double()
+
+
+def _rows_of(piece: LoadedShard) -> Array:
+    return piece.X
