@@ -15,8 +15,8 @@ from ism_dask.status import Status
 # Above this residual W is no stationary point; a fit that stops at the default tolerance has some
 # hundredths.
 _LARGE_RESIDUAL = 0.5
-# An error bound on J below this is rounding error only.
-_ROUNDING = 1e-6
+# With an error bound on J below this, next to nothing is left out.
+_LITTLE = 1e-6
 # The ending of a fit whose W is a start that unseen rows have judged best: no warning is due.
 _START = Status.START.value
 
@@ -169,8 +169,8 @@ def _residual(ending: FitEnding, result: _Result) -> Fact:
 def _error_of_objective(ending: FitEnding) -> Fact:
     error = ending.engine_error
     value, known = f"{error:.1e} at most", "bounded"
-    if error < _ROUNDING:
-        known = "rounding"
+    if error < _LITTLE:
+        known = "little"
     elif not math.isfinite(error):
         value, known = "no bound", "unknown"
     return Fact("Error of J", value, say(f"error.{known}"))

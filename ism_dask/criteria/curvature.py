@@ -59,7 +59,7 @@ def curvature(
     They are those of the mean over blocks of rows, each with a regression of its own.
     """
     calls = [partial(block_curvature, regression, tangents, block) for block in blocks]
-    parts = in_threads(calls, sum(block.n_rows for block in blocks) if len(blocks) > 1 else 0)
+    parts = in_threads(calls, sum(block.n_rows for block in blocks))
     hessian, squares, size = (sum(each) for each in zip(*parts, strict=True))
     return hessian / size, squares / size**2
 

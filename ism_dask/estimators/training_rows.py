@@ -19,7 +19,7 @@ from ism_dask.criteria.landmark_regression import TARGET
 from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.gamma.base import AvoidingDependence, Dependence, repeated_rows
-from ism_dask.gamma.targets import NUMERIC_KERNELS, target_name
+from ism_dask.gamma.targets import CLASS_TARGETS, NUMERIC_KERNELS, target_name
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import largest_pairs
 from ism_dask.linalg.subspaces import centred_by
@@ -39,7 +39,6 @@ from ism_dask.solvers.base import TimeLimit
 
 # The names of the two targets of numbers.
 MEAN, LAW = "mean", "law"
-_OF_CLASSES = ("classes", "labels")
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,8 +98,8 @@ def _keys(y: Array, reading: str, leading: Array) -> Array:
     Several columns of y have their `leading` function (n, 1).
     """
     if y.ndim > 1:
-        return leading[:, 0] if reading in _OF_CLASSES else _oriented(leading)[:, 0]
-    if reading not in _OF_CLASSES:
+        return leading[:, 0] if reading in CLASS_TARGETS else _oriented(leading)[:, 0]
+    if reading not in CLASS_TARGETS:
         return _oriented(y.astype(np.float64)[:, None])[:, 0]
     _, firsts, codes = np.unique(y, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(firsts))[codes].astype(np.float64)
@@ -183,7 +182,7 @@ class TrainingRows:
         """The numbers (m,) of the rows of the choices, and these in double precision."""
         keys = self.first_target.keys
         stages = self.stages(keys)
-        first = stages[0] if stages else self.some(keys, self.counting, 2 * RULES.first_rows)
+        first = stages[0] if stages else self.counting
         X, weights = self._read(self.prepared.shards.in_double(), first), self.weights
         weights = None if weights is None else weights[first] / weights[first].mean()
         return first, RowsInMemory(X, self.first_target.Y[first], weights)
@@ -204,16 +203,16 @@ class TrainingRows:
         return number_of_blocks(len(self.counting)) == 1
 
     def stages(self, keys: Array) -> list[Array]:
-        """Return the row numbers of the stages of growth; none if all rows fit into the first.
+        """Return the row numbers of the stages of growth; none if one regression has all rows.
 
         Each stage has the rows of the one before. `keys` (n,) deal the rows.
         """
+        if self.are_one_block:
+            return []
         counting, keys = self.counting, keys[self.counting]
-        most = max(RULES.first_rows, RULES.stage_numbers // self.prepared.n_varying)
+        most = max(RULES.stages[0], RULES.stage_numbers // self.prepared.n_varying)
         most = min(most, int(len(keys) / RULES.least_growth))
         sizes = [size for size in RULES.stages if size <= most]
-        if not sizes or self.are_one_block:
-            return []
         order = np.concatenate(deal(keys, len(keys) // RULES.hand_rows, self.seed))
         return [counting[np.sort(order[:size])] for size in sizes]
 

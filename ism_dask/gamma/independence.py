@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
-from sklearn.metrics.pairwise import euclidean_distances
 from sklearn.utils import check_X_y, gen_batches
 
 from ism_dask._types import Array
@@ -27,7 +26,7 @@ from ism_dask.gamma.side_information import (
     remainder,
     residuals,
 )
-from ism_dask.gamma.targets import standardise_target, target_name
+from ism_dask.gamma.targets import CLASS_TARGETS, standardise_target, target_name
 from ism_dask.gamma.thin_factors import (
     TEST_KERNELS,
     WHOLE,
@@ -36,7 +35,7 @@ from ism_dask.gamma.thin_factors import (
     squared_sum,
     thin_factor,
 )
-from ism_dask.kernels.pairing import mean_of_gaussians
+from ism_dask.kernels.pairing import DISTANCE, mean_of_gaussians
 from ism_dask.threads import single_threaded_blas
 
 # Multiplications that permutations may take by default, some seconds, and how many there are then.
@@ -185,7 +184,7 @@ def dependence_test(
                 SideRegression(thin_factor("`given`", points, each, rng), np.ones(n))
                 for each in kernels
             ]
-            is_numeric = target_name(y, target) not in {"classes", "labels"}
+            is_numeric = target_name(y, target) not in CLASS_TARGETS
             numbers = standardise_target(y) if is_numeric else U
             for name, values in (("X", columns), ("y", numbers)):
                 left, parameters = residuals(regressions, values)
@@ -308,7 +307,8 @@ def _products(F: Array, U: Array, points: Array, rng: np.random.Generator) -> Ar
     """
     median = median_of("`given`", points)
     if len(F) <= WHOLE:
-        kernel = 1.0 + mean_of_gaussians(euclidean_distances(points, squared=True), median, (1.0,))
+        squared = DISTANCE.between(points, points, resolution=0.0)
+        kernel = 1.0 + mean_of_gaussians(squared, median, (1.0,))
         values, vectors = np.linalg.eigh((F @ F.T) * (U @ U.T) * kernel)
         return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
     frequencies = rng.normal(size=(points.shape[1], _PRODUCTS)) / median

@@ -188,7 +188,8 @@ def _kernel_dependence(y: Array, weights: Array | None, widths: tuple[float, ...
     return Dependence(Gamma(np.ones(factor.shape[1])), factor, columns=points.shape[1])
 
 
-# The readings of numbers by a kernel.
+# The readings of y as classes, and those of numbers by a kernel.
+CLASS_TARGETS = ("classes", "labels")
 NUMERIC_KERNELS = ("gaussian", "multiscale")
 TARGETS: dict[str, Callable[[Array, Array | None], Dependence]] = {
     "classes": class_dependence,

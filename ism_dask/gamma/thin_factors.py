@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-from sklearn.metrics.pairwise import euclidean_distances
 
 from ism_dask._types import Array
 from ism_dask.gamma.targets import standardise_target, target_dependence
-from ism_dask.kernels.pairing import mean_of_gaussians, median_distance
+from ism_dask.kernels.pairing import DISTANCE, mean_of_gaussians, median_distance
 
 # Up to this number of rows the factor has the whole kernel, above it that of the most landmarks.
 WHOLE, _LANDMARKS = 1000, 300
@@ -40,8 +39,11 @@ def thin_factor(
     n, median = len(points), median_of(name, points)
     landmarks = points if n <= WHOLE else points[rng.choice(n, _LANDMARKS, replace=False)]
     _check_differ(name, landmarks, n)
-    among = kernel(euclidean_distances(landmarks, squared=True), median)
-    to_landmarks = kernel(euclidean_distances(points, landmarks, squared=True), median)
+    # With a resolution of 0, short distances lose no digits.
+    among, to_landmarks = (
+        kernel(DISTANCE.between(each, landmarks, resolution=0.0), median)
+        for each in (landmarks, points)
+    )
     # Centred at the landmarks, as the kernel of distances is positive definite only then.
     means = among.mean(axis=0)
     to_landmarks -= to_landmarks.mean(axis=1, keepdims=True) + means - means.mean()

@@ -14,10 +14,9 @@ class SelectionRules:
     Widths are multiples of the kernel's own, ridges shares of the mean kernel of a row with itself.
     """
 
-    # Rows. The choices are made on up to about twice the first stage of growth; the last stage has
-    # all rows, and at least `least_growth` times those of the one before.
+    # Rows. The choices are made on the first stage of growth, or on all rows if one regression has
+    # them; the last stage has all rows, and at least `least_growth` times those of the one before.
     fewest_rows: int = 20  # fewer cannot be split into rows that fit W and rows that judge it
-    first_rows: int = 600
     stages: tuple[int, ...] = (600, 4000, 64_000)
     least_growth: float = 1.25
     hand_rows: int = 100

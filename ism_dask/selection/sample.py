@@ -201,7 +201,7 @@ def share_explained(Z: Array, Y: Array, keys: Array) -> float:
     sample = Sample(RowsInMemory(Z, Y), keys, regression, True, Z.shape[1], 0)
     setting, _ = sample.part(parts[0]).best_setting(W)
     calls = [partial(sample.part(part).leave_one_out, W, setting) for part in parts]
-    losses = np.concatenate(in_threads(calls, len(Z) if len(parts) > 1 else 0))
+    losses = np.concatenate(in_threads(calls, len(Z)))
     return 1.0 - float(losses.mean() / (Y**2).sum(axis=1).mean())
 
 

@@ -107,27 +107,6 @@ def stored(X, folder, chunk_rows):
     return open_dataset(path)
 
 
-class Watcher:
-    """Collects the names of events, and what `look` returns for the estimator after each task."""
-
-    def __init__(self, look):
-        self.look = look
-        self.events, self.seen = [], []
-
-    def setup(self, estimator, context):
-        self.events.append("setup")
-
-    def teardown(self, estimator, context):
-        self.events.append("teardown")
-
-    def on_fit_task_begin(self, estimator, context):
-        """Do nothing: the end of a task is enough."""
-
-    def on_fit_task_end(self, estimator, context, *, fitted_estimator):
-        self.events.append(context.task_name)
-        self.seen.append(self.look(fitted_estimator))
-
-
 def contract_of(estimators, weights=lambda _: ""):
     """Return the mark that runs a test with each estimator and each check.
 

@@ -389,7 +389,6 @@ def test_rows_of_weight_zero_in_shards_are_none(monkeypatch):
 
 def test_rows_out_of_memory_have_the_same_answer(monkeypatch):
     """In stages of 250 and 1,000 rows, and then of all."""
-    monkeypatch.setitem(vars(RULES), "first_rows", 250)
     monkeypatch.setitem(vars(RULES), "stages", (250, 1000))
     X, y = curved(1500, seed=8, noise=0.5)
     here = PredictiveIKDR(2, target="linear").fit(X, y)
