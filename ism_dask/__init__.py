@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from ism_dask.estimators.predictive import PredictiveIKDR
     from ism_dask.estimators.supervised import SupervisedIKDR
     from ism_dask.gamma.independence import DependenceTest, dependence_test
-    from ism_dask.inference.independence import fitted_dependence_test
     from ism_dask.inference.intervals import Intervals, intervals
     from ism_dask.observe import saving_checkpoints
     from ism_dask.observe.progress_bar import progress_bar
@@ -47,7 +46,6 @@ __all__ = [
     "WeightsWarning",
     "__version__",
     "dependence_test",
-    "fitted_dependence_test",
     "hsic",
     "intervals",
     "kernels",
@@ -70,7 +68,6 @@ _MODULES = {
     "UnsupervisedIKDR": "estimators.clusterers",
     "WeightsWarning": "status",
     "dependence_test": "gamma.independence",
-    "fitted_dependence_test": "inference.independence",
     "hsic": "estimators.dependence_problem",
     "intervals": "inference.intervals",
     "progress_bar": "observe.progress_bar",

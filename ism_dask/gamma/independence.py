@@ -107,8 +107,8 @@ def dependence_test(
 
     With `given`, test whether they are independent at each value of other variables s.
 
-    To test the new features of a fitted estimator give rows that it was not fitted to, or call
-    `fitted_dependence_test`: on the rows of the fit, X W depends on any y, also on noise.
+    To test the new features of a fitted estimator give rows that it was not fitted to: on the rows
+    of the fit, X W depends on any y, also on noise.
 
     Parameters
     ----------

@@ -1,1 +1,1 @@
-"""What the data say with which certainty: tests and intervals."""
+"""What the data say with which certainty: intervals of W."""

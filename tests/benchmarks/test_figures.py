@@ -33,8 +33,6 @@ SHORT = {
     "bad_nights": {"_BAD_NIGHTS": 1, "_TABLES": 1, "_BAD": 1},
     "sound_nights": {"_NIGHTS": 1, "_TABLES": 1, "_WAYS": 1},
     "real_tables": {"_FEATURES": (1,), "_TABLES": 1},
-    "level_fitted": {"_NULL_DRAWS": 1},
-    "power_fitted": {"_DRAWS": 1, "_DESIGNS": 1},
     "ingest_parquet": {"_PARQUET_ROWS": 2000, "_REPEATS": 1},
     "many_rows": {"_SIZES": {600: (2.0, 1)}, "_REGRESSIONS": 1},
     "small": {"_FITS": 1, "_SMALL": 1},

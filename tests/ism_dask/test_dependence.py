@@ -9,21 +9,13 @@ from definition import MULTISCALE, centred, equal_classes, gaussian_kernel, rela
 from models import CULTIVAR, WINE
 from scipy.spatial.distance import pdist
 from scipy.stats import binomtest, skew
-from sklearn.decomposition import PCA
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler, scale
+from sklearn.preprocessing import scale
 
-from ism_dask import (
-    SupervisedIKDR,
-    dependence_test,
-    fitted_dependence_test,
-    hsic,
-)
+from ism_dask import dependence_test, hsic
 from ism_dask.gamma import thin_factors
 from ism_dask.gamma.independence import permutation_moments, permutation_pvalue, sign_moments
 from ism_dask.gamma.thin_factors import squared_sum
 from ism_dask.kernels import Gaussian
-from ism_dask.solvers import ISM
 
 Z = scale(WINE)
 
@@ -161,14 +153,6 @@ def test_landmarks_give_nearly_the_statistic_of_all_rows(kernel, monkeypatch):
     assert max(some.pvalue, whole.pvalue) == 1e-5
 
 
-@pytest.mark.long
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_new_features_of_wine_have_the_least_p_value():
-    estimator = SupervisedIKDR(1, solver=ISM(tol=0.01))
-    result = fitted_dependence_test(estimator, WINE, CULTIVAR, random_state=0)
-    assert result.pvalue == 0.004  # four times the least one of permutations
-
-
 def test_a_p_value_is_no_smaller_than_its_method_can_state():
     x = np.random.default_rng(0).normal(size=600)
     for count, least in ((0, 1e-5), (19, 1 / 20)):
@@ -190,28 +174,6 @@ def test_sampled_rows_that_are_all_equal_are_named_with_advice(rare):
     with pytest.raises(ValueError, match=message.format("`given`")):
         dependence_test(noise[:, None], noise**2, given=0.5 * x + 0 * noise, random_state=0)
     assert 0 < dependence_test(x[:1000, None], noise[:1000], random_state=0).pvalue <= 1
-
-
-@pytest.mark.parametrize("y", [np.arange(60) % 30, np.repeat([0, 1, 2], [31, 28, 1])])
-def test_whole_numbers_and_rare_classes_are_tested_through_a_fit(y):
-    """Numbers have no class in each third of the rows, and nor has a class of one row."""
-    rows = np.random.default_rng(0).normal(size=(60, 3)) + 2.0 * y[:, None]
-    target = "linear" if len(np.unique(y)) > 20 else "classes"
-    pca = make_pipeline(StandardScaler(), PCA(1))
-    assert fitted_dependence_test(pca, rows, y, target=target, random_state=0).pvalue < 0.05
-
-
-def test_of_fitted_features_with_a_class_of_two_rows_and_with_too_few_rows():
-    """The two rows may be in one third: W cannot be fitted to the others, and none is tested."""
-    y = np.r_[np.zeros(28, int), 1, 1]
-    rows = np.column_stack([y, np.random.default_rng(0).normal(size=(30, 2))])
-    pvalues = [
-        fitted_dependence_test(SupervisedIKDR(1), rows, y, random_state=seed).pvalue
-        for seed in range(6)
-    ]
-    assert max(pvalues) < 0.05
-    with pytest.raises(ValueError, match="X has 17 rows; this test needs 18 or more"):
-        fitted_dependence_test(SupervisedIKDR(1), WINE[:17], CULTIVAR[:17])
 
 
 def test_moments_are_those_of_all_signs():
