@@ -5,13 +5,9 @@ No estimator needs a callback of its own, and fits within pipelines and searches
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from itertools import count
 from typing import TYPE_CHECKING, ClassVar
-from uuid import uuid4
 
 from ism_dask.threads import bound
 
@@ -24,9 +20,8 @@ class FitWatcher:
     """Receives the events of fits. This base class ignores them all."""
 
     # Whether the watcher itself reports how fits end and what their features are worth, so that
-    # fits issue no warnings, and whether it wants `on_task`, for which tasks are counted.
+    # fits issue no warnings.
     reports_endings: ClassVar[bool] = False
-    counts_tasks: ClassVar[bool] = False
 
     def begun(self, iterations: Stopping, rounds: Stopping | None = None) -> None:
         """Handle the beginning of a fit, given the limits of its iterations and of its rounds."""
@@ -44,14 +39,11 @@ class FitWatcher:
         """Handle the end of the fit, if it ends without an error."""
 
     def on_task(self, done: int, total: int) -> None:
-        """Handle that `done` of the tasks of a pass are done: computing threads wait for it."""
+        """Handle that `done` of the tasks of a pass are done; a cluster reports none."""
 
 
 _WATCHER: ContextVar[FitWatcher] = ContextVar("fit_watcher", default=FitWatcher())  # noqa: B039
 _SAVED: ContextVar[list[CheckpointedFit]] = ContextVar("saved_fit", default=[])  # noqa: B039
-
-# A function that counts one more task, for each pass that is under way and watched.
-_PASSES: dict[str, Callable[[], None]] = {}
 
 
 def watching_fits(watcher: FitWatcher) -> AbstractContextManager[None]:
@@ -79,31 +71,3 @@ def current_fit() -> CheckpointedFit | None:
     """
     waiting = _SAVED.get()
     return waiting.pop() if waiting else None
-
-
-@contextmanager
-def count_tasks(total: int) -> Iterator[str | None]:
-    """Count tasks in the block; yield the identifier for `task_done`, None if none are counted."""
-    watcher = fit_watcher()
-    if not watcher.counts_tasks:
-        yield None
-        return
-    lock, numbers, identifier = threading.Lock(), count(1), uuid4().hex
-
-    def count_one_more() -> None:
-        with lock:
-            watcher.on_task(next(numbers), total)
-
-    _PASSES[identifier] = count_one_more
-    try:
-        yield identifier
-    finally:
-        del _PASSES[identifier]
-
-
-def task_done(identifier: str) -> bool:
-    """Count one task of a pass, and return whether this process counts the tasks of that pass."""
-    count_one_more = _PASSES.get(identifier)
-    if count_one_more is not None:
-        count_one_more()
-    return count_one_more is not None

@@ -34,10 +34,9 @@ class FitProgress(FitWatcher):
     """Turns the events of a fit into the share that is done and a text, for a subclass to show.
 
     The `stage` is the present one, such as "round 2, checking", the `result` a text on the last
-    iteration or round that has ended. Events come from one thread at a time, except for `on_task`.
+    iteration or round that has ended.
     """
 
-    counts_tasks = True
     # The tasks of the present pass that are done, and all of them; the long passes before it.
     _tasks: tuple[int, int]
     _passes: int
@@ -89,7 +88,7 @@ class FitProgress(FitWatcher):
         self._show_ended(f"round {done.number}", done, rounds)
 
     def on_task(self, done: int, total: int) -> None:
-        """Count a task of a pass. Computing threads call this; passes follow each other."""
+        """Count a task of a pass; passes follow each other."""
         earlier, all_of_pass = self._tasks
         if done <= earlier or total != all_of_pass:
             self._passes += self._pass_is_long

@@ -6,10 +6,11 @@ import ctypes
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import cache, lru_cache
+from itertools import count
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -20,6 +21,7 @@ import numpy as np
 import psutil
 from dask.delayed import Delayed, delayed
 
+from ism_dask.observe import fit_watcher
 from ism_dask.threads import bound, in_pool, pin_process, single_threaded_blas, thread_pool
 
 _Name = TypeVar("_Name")
@@ -166,12 +168,22 @@ def compute_or_persist(items: list[Mapping[_Name, Any]]) -> list[Mapping[_Name, 
     return list(results)
 
 
-def computed(calls: list[Any]) -> list[Any]:
-    """Return the results of `calls`, which may be Dask tasks, or results already."""
+def computed(calls: list[Any], counted: Set[str] = frozenset()) -> list[Any]:
+    """Return the results of `calls`, which may be Dask tasks, or results already.
+
+    In this process the watcher of fits hears of each task that ends and has a `counted` key.
+    """
     if not any(isinstance(call, Delayed) for call in calls):
         return calls
+    on_task, numbers = fit_watcher().on_task, count(1)
+
+    def count_task(key: str, *_: Any) -> None:
+        if key in counted:
+            on_task(next(numbers), len(counted))
+
+    watching = {"callbacks": [(None, None, None, count_task, None)]} if cluster() is None else {}
     with single_threaded_blas():
-        return list(dask.base.compute(*calls, **_dask_options()))
+        return list(dask.base.compute(*calls, **_dask_options(), **watching))
 
 
 @cache

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import operator
 import os
-import sys
-import weakref
 from collections.abc import Callable, Sequence
 from functools import partial, reduce
 from itertools import count
@@ -16,9 +14,7 @@ import numpy as np
 from dask.delayed import Delayed, delayed
 
 from ism_dask._types import Array
-from ism_dask.observe import count_tasks, task_done
 from ism_dask.rows.execution import (
-    cluster,
     computed,
     named_task,
     prepare_worker,
@@ -28,10 +24,6 @@ from ism_dask.rows.raw import LoadedShard, ShardRef, Standardisation
 
 # Partial sums that one task adds: two would mean many tasks, all of them one very large task.
 FAN = 4
-
-# The topic on which workers report a finished task, and the clients that listen to it.
-_TOPIC = "ism-dask-progress"
-_LISTENING: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class Task:
@@ -47,7 +39,6 @@ class Task:
         self.dtype, self.affine = dtype, affine
         self.function, self.args = function, args
         self.driver = os.getpid()
-        self.number: str | None = None
 
     def with_keys(self, method: Callable[..., Any]) -> Callable[..., Delayed]:
         """Return a function that makes Dask tasks of a method of this task."""
@@ -66,38 +57,26 @@ class Task:
         total = self.on_shard(parts[0])
         for part in parts[1:]:
             total = _add_in_place(total, self.on_shard(part))
-        self._report()
         return total
 
     def on_head_and_tail(self, head: ShardRef, tail: Sequence[ShardRef]) -> Any:
         """Apply the function to a shard and an iterator over shards."""
         first = self._load(head)
         pieces = (first if part.start == head.start else self._load(part) for part in tail)
-        result = self.function(first, pieces, *self.args)
-        self._report()
-        return result
+        return self.function(first, pieces, *self.args)
 
     def summed(self, calls: list[Any], finish: Callable[[Any], Any] | None = None) -> Any:
         """Return the sum of calls of this task, or `finish` of the sum.
 
         The results are added in a tree that depends only on their number.
         """
-        with count_tasks(len(calls)) as self.number:
-            client = None if self.number is None else cluster()
-            if client is not None and client not in _LISTENING:
-                # Once for each client: the scheduler keeps every topic for good.
-                _LISTENING.add(client)
-                client.subscribe_topic(_TOPIC, lambda event: task_done(event[1]))
-            while len(calls) > 1:
-                join = named_task("add_sums", add_sums)
-                groups = [calls[i : i + FAN] for i in range(0, len(calls), FAN)]
-                calls = [join(*group) if len(group) > 1 else group[0] for group in groups]
-            return computed(calls if finish is None else [delayed(finish, pure=False)(calls[0])])[0]
-
-    def _report(self) -> None:
-        """Report that a task is done, from a worker to the driver, if anyone watches the pass."""
-        if self.number is not None and not task_done(self.number) and os.getpid() != self.driver:
-            sys.modules["distributed"].get_worker().log_event(_TOPIC, self.number)
+        keys = {call.key for call in calls}
+        while len(calls) > 1:
+            join = named_task("add_sums", add_sums)
+            groups = [calls[i : i + FAN] for i in range(0, len(calls), FAN)]
+            calls = [join(*group) if len(group) > 1 else group[0] for group in groups]
+        total = calls[0] if finish is None else delayed(finish, pure=False)(calls[0])
+        return computed([total], keys)[0]
 
     def _load(self, part: Any, indices: Array | None = None) -> LoadedShard:
         """Return a shard, or some of its rows, from what `as_argument` made of it."""

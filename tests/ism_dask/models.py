@@ -84,8 +84,6 @@ class StoredRows:
 class TaskCounter(FitWatcher):
     """Records the tasks of passes, as pairs of those that are done and all of the pass."""
 
-    counts_tasks = True
-
     def __init__(self):
         self.tasks = []
 
