@@ -21,11 +21,6 @@ _SELECTION = 0.5
 _ITERATIONS, _PUBLISHED = 0.9, 0.98
 # The share that counts as done, at most, if there are many iterations but the limit is far away.
 _ALMOST = 0.9
-# The part of the way to the end of the rounds that the next round takes.
-_ROUND = 1 / 3
-# The part of the way to the end that the passes of the first iteration take at most. Those of the
-# t-th iteration take at most a t-th of that.
-_FIRST_ITERATION = 0.5
 # There is an estimate of the time left from this number of seconds and this share on.
 _SECONDS, _LEAST_SHARE = 2.0, 0.02
 
@@ -33,46 +28,48 @@ _SECONDS, _LEAST_SHARE = 2.0, 0.02
 class FitProgress(FitWatcher):
     """Turns the events of a fit into the share that is done and a text, for a subclass to show.
 
+    Iterations move the share or, in a fit with rounds, these; the text tells of long passes, too.
     The `stage` is the present one, such as "round 2, checking", the `result` a text on the last
     iteration or round that has ended.
     """
 
-    # The tasks of the present pass that are done, and all of them; the long passes before it.
+    # The tasks of the present pass that are done, and all of them.
     _tasks: tuple[int, int]
-    _passes: int
 
     def begun(self, iterations: Stopping, rounds: Stopping | None = None) -> None:
         """Begin at 0."""
         self.iterations, self.rounds, self.share = iterations, rounds, 0.0
+        self._selection, self._objective = 0.0, ""
         self._movements: list[float] = []
-        self._objective = ""
-        self._begin_run("" if rounds is None else "round 1, ")
-        self.stage = self.result = "preparing"
+        self._enter("preparing")
+        self.result = self.stage
 
     def show(self, text: str) -> None:
         """Show the share that is done, and a text on it."""
 
     def on_selection(self, done: int, total: int) -> None:
         """Count a step of the choice of start, width and ridge."""
-        self._advance(_SELECTION * done / total)
-        self._first = self.share
-        self._enter("choosing start, width and ridge", _FIRST_ITERATION)
+        self._selection = _SELECTION * done / total
+        self._advance(self._selection)
+        self._enter("choosing start, width and ridge")
         self.show(self.stage)
 
     def on_iteration(self, state: State) -> None:
         """Count an iteration that has ended."""
         rules, record = self.iterations, state.history[-1]
-        measured = [rules.measured(each) for each in state.history]
-        share = log_progress(measured, rules.limit_of(record), rules.most_steps)
         is_over = rules.max_seconds is not None and record.seconds >= rules.max_seconds
         is_last = record.settled or record.iteration >= rules.max_iter or is_over
-        end = _ITERATIONS if rules.tol is None else _PUBLISHED
-        share = end * (1.0 if is_last else share)
-        self._advance(self._first + share * (self._last - self._first))
-        following = state.iteration + 1
-        stage = "checking" if is_last else f"iteration {following}"
-        self._enter(f"{self._within}{stage}", 1.0 if is_last else _FIRST_ITERATION / following)
-        self._show_ended(f"{self._within}iteration {state.iteration}", record, rules)
+        within = ""
+        if self.rounds is None:
+            measured = [rules.measured(each) for each in state.history]
+            share = log_progress(measured, rules.limit_of(record), rules.most_steps)
+            end = _ITERATIONS if rules.tol is None else _PUBLISHED
+            share = end * (1.0 if is_last else share)
+            self._advance(self._selection + share * (1.0 - self._selection))
+        else:
+            within = f"round {len(self._movements) + 1}, "
+        self._enter(f"{within}{'checking' if is_last else f'iteration {state.iteration + 1}'}")
+        self._show_ended(f"{within}iteration {state.iteration}", record, rules)
 
     def on_round(self, done: Round) -> None:
         """Count a round that has ended."""
@@ -81,32 +78,21 @@ class FitProgress(FitWatcher):
         self._movements.append(rounds.measured(done))
         share = log_progress(self._movements, rounds.limit, rounds.max_iter)
         self._advance(_ITERATIONS * (1.0 if done.last else share))
-        self._begin_run(f"round {done.number + 1}, ")
-        if done.last:
-            self._last = 1.0
-            self._enter("clusters", 1.0)
+        self._enter("clusters" if done.last else f"round {done.number + 1}, iteration 1")
         self._show_ended(f"round {done.number}", done, rounds)
 
     def on_task(self, done: int, total: int) -> None:
         """Count a task of a pass; passes follow each other."""
         earlier, all_of_pass = self._tasks
         if done <= earlier or total != all_of_pass:
-            self._passes += self._pass_is_long
             self._pass_began = time.monotonic()
         self._tasks = done, total
 
     def show_pass(self) -> None:
-        """Advance by the current pass and show it, if it takes long."""
-        if self._pass_is_long:
-            done, total = self._tasks
-            # The number of passes is not predictable: each takes half of the remaining room.
-            passed = 1.0 - 0.5 ** (self._passes + done / total)
-            self._advance(self._base + self._room * passed)
+        """Show the current pass, if it takes long."""
+        done, total = self._tasks
+        if total and time.monotonic() - self._pass_began > _LONG:
             self.show(f"{self.stage}, rows {done / total:.0%}{self._objective}")
-
-    @property
-    def _pass_is_long(self) -> bool:
-        return self._tasks[1] > 0 and time.monotonic() - self._pass_began > _LONG
 
     def _show_ended(self, name: str, done: Record | Round, rules: Stopping) -> None:
         """Show an iteration or a round that has ended: its objective, and how near the end is."""
@@ -117,17 +103,9 @@ class FitProgress(FitWatcher):
         self.result = f"{name}{self._objective}, {measure}"
         self.show(self.result)
 
-    def _begin_run(self, within: str) -> None:
-        """Begin a run of the solver, whose stages have names that begin with `within`."""
-        self._within, self._first, self._last = within, self.share, 1.0
-        if self.rounds is not None:
-            self._last = self.share + _ROUND * (_ITERATIONS - self.share)
-        self._enter(f"{within}iteration 1", _FIRST_ITERATION)
-
-    def _enter(self, stage: str, part: float) -> None:
-        """Begin a stage, whose passes take at most a part of the way to the end of the run."""
-        self.stage, self._base, self._room = stage, self.share, part * (self._last - self.share)
-        self._tasks, self._passes, self._pass_began = (0, 0), 0, 0.0
+    def _enter(self, stage: str) -> None:
+        """Begin a stage."""
+        self.stage, self._tasks, self._pass_began = stage, (0, 0), 0.0
 
     def _advance(self, share: float) -> None:
         self.share = max(self.share, share)
