@@ -26,7 +26,6 @@ def kmeans(
     *,
     seed: Any,
     starts: int | None = None,
-    weights: Array | None = None,
 ) -> tuple[Array, Array]:
     """Return centres (k, d) and labels (n,) of k-means, numbered at random.
 
@@ -42,7 +41,7 @@ def kmeans(
         if count == k:
             break
     with single_threaded_openmp(few):
-        means = KMeans(count, n_init=starts, random_state=seed).fit(rows, sample_weight=weights)
+        means = KMeans(count, n_init=starts, random_state=seed).fit(rows)
     centres = means.cluster_centers_
     centres = np.concatenate([centres, np.repeat(centres[:1], k - count, axis=0)])
     return centres, nearest_centres(rows, centres)
@@ -62,9 +61,7 @@ def nearest_centres(rows: Array, centres: Array) -> Array:
     return np.asarray(distances.argmin(axis=1))
 
 
-def seeded_kmeans(
-    rows: Array, groups: Array, k: int, weights: Array | None = None
-) -> tuple[Array, Array]:
+def seeded_kmeans(rows: Array, groups: Array, k: int) -> tuple[Array, Array]:
     """Return centres (k, d) and labels (n,) of k-means if the clusters of some rows are given.
 
     `groups` (n,) has the number of each row's cluster, from 0 up; -1 if it is not given. Rows with
@@ -72,12 +69,8 @@ def seeded_kmeans(
     others). Clusters without such a row start at the rows farthest from all other centres.
     """
     has_group = groups >= 0
-    counts = np.ones(len(rows)) if weights is None else np.maximum(weights, np.finfo(float).tiny)
-
-    def mean(some: Array) -> Array:
-        return np.average(rows[some], axis=0, weights=counts[some])
-
-    centres = np.stack([mean(groups == group) for group in np.unique(groups[has_group])])
+    given = np.unique(groups[has_group])
+    centres = np.stack([rows[groups == group].mean(axis=0) for group in given])
     while len(centres) < k:
         differences = rows - centres[nearest_centres(rows, centres)]
         centres = np.vstack([centres, rows[np.linalg.norm(differences, axis=1).argmax()]])
@@ -87,5 +80,5 @@ def seeded_kmeans(
         if np.array_equal(before, labels):
             break
         for cluster in np.unique(labels):
-            centres[cluster] = mean(labels == cluster)
+            centres[cluster] = rows[labels == cluster].mean(axis=0)
     return centres, labels

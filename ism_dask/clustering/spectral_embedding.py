@@ -5,9 +5,6 @@ raised by a share of n. The embedding U is the k leading eigenvectors of
 `H D^-1/2 K D^-1/2 H`; in the published one, nothing is raised, and there is no H. If K has a
 low-rank factor, everything is a sum over rows and U stays in shards; otherwise the eigenvectors
 come from products with tiles of K.
-
-A row of weight w counts as w equal rows, which share their row of U. So `D = K w`, and `w^1/2 U`
-are the eigenvectors of the matrix above times `w^1/2` on both sides.
 """
 
 from __future__ import annotations
@@ -36,11 +33,11 @@ from ism_dask.engines.lowrank.row_sums import FactoredSlope
 from ism_dask.engines.tile_sums import kernel_matvec
 from ism_dask.engines.tiles import PROJECTED, with_projection
 from ism_dask.gamma.base import Dependence, Gamma
-from ism_dask.gamma.embedding_guides import EMBEDDING
+from ism_dask.gamma.embedding_guides import EMBEDDING, column_sums
 from ism_dask.kernels import Affinity, Kernel, ValueAsSlope
 from ism_dask.linalg.eigen import leading_eigenpairs_by_products
 from ism_dask.linalg.subspaces import canonical_signs
-from ism_dask.rows.raw import ROW_WEIGHTS, LoadedShard
+from ism_dask.rows.raw import LoadedShard
 from ism_dask.rows.shards import ROWS_PER_SHARD, Shards
 
 # Up to this number of rows the whole matrix is one tile.
@@ -90,8 +87,8 @@ PUBLISHED = Normalisation(narrow=False, raised=0.0, centred=False)
 class FactorExtension:
     """The embedding of any projected rows by a low-rank factor F: `U = H D^-1/2 F V S^-1`.
 
-    The expansion maps rows to F, whose sums (m,) over the rows of the fit are those by weights. The
-    mean (m,) is that of `D^-1/2 F`, the projection (m, k) `V S^-1`, and each degree is raised.
+    The expansion maps rows to F, which has these sums (m,) over the rows of the fit. The mean (m,)
+    is that of `D^-1/2 F`, the projection (m, k) `V S^-1`, and each degree is raised.
     """
 
     kernel: Kernel
@@ -120,7 +117,7 @@ class FactorExtension:
 class KernelExtension:
     """The embedding of any projected rows by the kernel with all projected rows of the fit (n, q).
 
-    The weights (n, k + 1) are `w D^-1/2 U L^-1` and w, the offset (k,) is what centring subtracts,
+    The weights (n, k + 1) are `D^-1/2 U L^-1` and ones, the offset (k,) is what centring subtracts,
     and each degree is raised.
     """
 
@@ -166,7 +163,7 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Graph:
-    """The graph of the rows, which have weights (n,), as have the shards of the problem.
+    """The graph of the rows.
 
     The slopes of the problem are the values of the kernel, and its Gamma has ones, so that its row
     sums are the degrees. Its sample determines widths. The engine computes the affinities.
@@ -176,7 +173,6 @@ class Graph:
     problem: Problem
     engine: EngineOptions
     normalisation: Normalisation
-    weights: Array
 
     @classmethod
     def from_shards(
@@ -185,7 +181,6 @@ class Graph:
         affinity: Affinity,
         engine: EngineOptions,
         normalisation: Normalisation = REGULARISED,
-        weights: Array | None = None,
         **parameters: Any,
     ) -> Graph:
         """Return the graph of the rows of `shards`; `Problem` documents `parameters`.
@@ -193,15 +188,13 @@ class Graph:
         The sample is among them. An engine that can only compute Phi does not serve the graph:
         `Auto` takes its place.
         """
-        weights = np.ones(shards.n_rows) if weights is None else weights
-        shards = shards.with_rows(ROW_WEIGHTS, weights)
-        ones = Dependence(Gamma(np.ones(1)), weights[:, None])
+        ones = Dependence(Gamma(np.ones(1)), np.ones((shards.n_rows, 1)))
         values = affinity.whole.mapped(ValueAsSlope)
         problem = Problem.from_dependence(shards, values, ones, **parameters)
         if engine.refusal(problem, 1):
             engine = Auto()
         affinity = replace(affinity, narrow=affinity.narrow and normalisation.narrow)
-        return cls(affinity, problem, engine, normalisation, weights)
+        return cls(affinity, problem, engine, normalisation)
 
     def start(self, k: int) -> Embedding:
         """Return an embedding of X itself, a rough one if there are many rows."""
@@ -246,9 +239,9 @@ class Graph:
         if not isinstance(engine, LandmarkEngine):
             return self._by_kernel(kernel, points, k, engine.name, extended=extended)
         expansion, moments, _ = engine.expand(points, sample)
-        m, size = expansion.size, self.weights.sum()
+        m, size = expansion.size, points.n_rows
         sums = moments[0, :, 0] * np.sqrt(expansion.slope)
-        raised = self._raised(kernel)
+        raised = self._raised(kernel, size)
         raw = FactorExtension(kernel, expansion, sums, raised, np.zeros(m), projection=np.eye(m))
         gram, means = points.fold(_embedding_sums, raw)
         means *= self.normalisation.centred / size
@@ -277,48 +270,44 @@ class Graph:
         times: Callable[[Array], Array] = partial(kernel_matvec, points, kernel)
         if dense and all_rows is not None:
             times = partial(np.matmul, kernel.matrix(all_rows, all_rows))
-        raised, root_weights = self._raised(kernel), np.sqrt(self.weights)[:, None]
-        roots = _inverse_roots(times(self.weights[:, None])[:, 0] + raised)
+        raised = self._raised(kernel, n)
+        roots = _inverse_roots(times(np.ones((n, 1)))[:, 0] + raised)[:, None]
 
         def means(columns: Array) -> Array:
-            """Return what centring subtracts from V, given `w^1/2 V` (n, k): (k,)."""
-            share = self.normalisation.centred / self.weights.sum()
-            return np.asarray(share * (root_weights.T @ columns)[0])
+            """Return what centring subtracts from columns (n, k): (k,)."""
+            return self.normalisation.centred / n * column_sums(columns)
 
         def normalised_product(V: Array) -> Array:
-            """Return `H D^-1/2 K D^-1/2 H V` (n, b), all times `w^1/2` if rows have weights w."""
-            scale = root_weights * roots[:, None]
-            product = scale * times(scale * (V - root_weights * means(V)))
-            return np.asarray(product - root_weights * means(product))
+            """Return `H D^-1/2 K D^-1/2 H V` (n, b)."""
+            product = roots * times(roots * (V - means(V)))
+            return np.asarray(product - means(product))
 
         tol = max(_ROUNDINGS * float(np.finfo(points.dtype).eps), _SMALLEST_TOL)
         values, V, off = leading_eigenpairs_by_products(normalised_product, n, min(k, n - 1), tol)
         values = _without_rounding(_padded(values, k), max(_NULL, _NULL_RESIDUALS * off))
-        U = canonical_signs(_inverse(root_weights) * _padded(V, k)) * (values > 0)
+        U = canonical_signs(_padded(V, k)) * (values > 0)
         note = ""
         if off > tol and values.any():
             note = f"the embedding's eigenvectors are off by {off:.1g} of the largest eigenvalue"
         extension = None
         if all_rows is not None:
             # One more product makes U equal to what the extension returns for the same rows.
-            weights = (self.weights * roots)[:, None] * U * _inverse(values)
-            raw = roots[:, None] * times(weights)
-            offset = means(root_weights * raw)
-            weights, U = np.column_stack([weights, self.weights]), raw - offset
+            weights = roots * U * _inverse(values)
+            raw = roots * times(weights)
+            offset = means(raw)
+            weights, U = np.column_stack([weights, np.ones(n)]), raw - offset
             extension = KernelExtension(kernel, all_rows, raised, weights, offset)
         shards = points.with_rows(EMBEDDING, np.column_stack([U, roots]))
         return Embedding(values, shards, engine, extension, note)
 
-    def _raised(self, kernel: Kernel) -> float:
-        """Return what is added to each degree."""
-        return float(self.normalisation.raised * self.weights.sum() * _self_affinity(kernel))
+    def _raised(self, kernel: Kernel, n: int) -> float:
+        """Return what is added to each degree in a graph of n rows."""
+        return self.normalisation.raised * n * _self_affinity(kernel)
 
 
 def _embedding_sums(piece: LoadedShard, extension: FactorExtension) -> tuple[Array, Array]:
     rows, _ = extension.normalised(piece.X.astype(np.float64))
-    roots = np.sqrt(piece.facts[ROW_WEIGHTS])
-    rows *= roots[:, None]
-    return rows.T @ rows, roots @ rows
+    return rows.T @ rows, column_sums(rows)
 
 
 def _embed_rows(piece: LoadedShard, extension: Extension) -> Array:

@@ -32,13 +32,12 @@ from ism_dask.estimators.input_rows import (
 )
 from ism_dask.estimators.partial_targets import labels_to_avoid, partial_scores
 from ism_dask.estimators.preparation import prepare_rows
-from ism_dask.gamma.base import GAMMA_FACTS, Gamma, check_weights
+from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.gamma.embedding_guides import (
     EMBEDDING,
     ClusterGuide,
     EmbeddingGuide,
     normalise_rows,
-    weighted_facts,
 )
 from ism_dask.kernels import Affinity, Kernel, as_kernel
 from ism_dask.observe import current_fit, fit_watcher
@@ -80,7 +79,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
     rotation: str | None = None
     random_state: Any = None
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the projection and the clusters.
 
         Parameters
@@ -89,38 +88,28 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         y : labels or scores, optional
             What guides the clusters, if the clusterer takes any; without it they are those of
             `UnsupervisedIKDR`.
-        sample_weight : (n,) numbers, optional
-            Weights of the rows, as in `SupervisedIKDR`. A row of weight 0 gets its cluster as
-            `predict` gives it.
         """
         self.check_parameters()
         given = row_source(X)
         X = rows_in_memory(check_rows(self, given), type(self).__name__)
         n = int(X.shape[0])
-        weights = None if sample_weight is None else check_weights(sample_weight, n)
-        self._check_clusters(n if weights is None else int(np.count_nonzero(weights)))
+        self._check_clusters(n)
         validate_data(self, given, skip_check_array=True)
         # Without a y, all clusterers are unsupervised.
-        guide = (ClusteringIKDR if y is None else type(self))._guide(self, y, n, weights)
-        order, all_rows = row_order(X, guide.Y, weights), X
+        guide = (ClusteringIKDR if y is None else type(self))._guide(self, y, n)
+        order = row_order(X, guide.Y)
         if order is not None:
             X, guide = X[order], guide.reordered(order)
-            weights = None if weights is None else weights[order]
         with single_threaded_blas(), watched_fit(self):
-            result, attributes = self._learned(X, guide, weights)
+            result, attributes = self._learned(X, guide)
             embedding = result.embedding
             U = embedding.shards.gather_fact(EMBEDDING)[:, :-1]
             attributes |= {
                 "embedding_": in_given_order(U, order),
                 "embedding_eigenvalues_": embedding.values,
-                **self._clustered(normalise_rows(U), guide, order, weights),
+                **self._clustered(normalise_rows(U), guide, order),
             }
             self._set_fitted(attributes)
-            if order is not None and len(order) < n:
-                # Rows of no weight were not in the fit: they get what other rows get.
-                U, labels = self._embedded_rows(all_rows), self._clusters_of(all_rows)
-                U[np.sort(order)], labels[np.sort(order)] = self.embedding_, self.labels_
-                self.__dict__.update(embedding_=U, labels_=labels)
         self._warn_about_fit(result.solution)
         last, rounds = result.rounds[-1], len(result.rounds)
         moves = last.movement >= result.tol and self.status_ is not Status.OVER_CAP
@@ -136,13 +125,12 @@ class ClusteringIKDR(ClusterMixin, IKDR):
             )
         return self
 
-    def fit_predict(self, X: Any, y: Any = None, **parameters: Any) -> Array:
+    def fit_predict(self, X: Any, y: Any = None) -> Array:
         """Learn the projection and the clusters, guided by y; return the cluster of each row."""
-        self.fit(X, y, **parameters)
-        return self.labels_
+        return self.fit(X, y).labels_
 
-    def _guide(self, y: Any, n: int, weights: Array | None) -> EmbeddingGuide:  # noqa: ARG002
-        """Return the embedding guide for the n rows with weights, made from y, or without it."""
+    def _guide(self, y: Any, n: int) -> EmbeddingGuide:  # noqa: ARG002
+        """Return the embedding guide for the n rows, made from y, or without it."""
         return _GRAPHS[self.graph][1]
 
     def predict(self, X: Any) -> Any:
@@ -159,24 +147,19 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         check_is_fitted(self)
         return self._rowwise(X, self._clusters_of, None)
 
-    def _learned(
-        self, X: Any, guide: EmbeddingGuide, weights: Array | None
-    ) -> tuple[AlternationResult, dict[str, Any]]:
+    def _learned(self, X: Any, guide: EmbeddingGuide) -> tuple[AlternationResult, dict[str, Any]]:
         """Return the rounds of a fit, and the attributes of their last W."""
         kernel, engine = as_kernel(self.kernel), as_engine(self.engine)
-        prepared = prepare_rows(X, kernel, standardize=self.standardize, weights=weights)
+        prepared = prepare_rows(X, kernel, standardize=self.standardize)
         q = prepared.n_components(self.n_components, self.n_clusters)
         # The kernel width for all columns, as for the affinity: narrower kernels split clusters.
-        rows = DependenceRows.sampled(prepared, kernel, self.random_state, X.shape[1], weights)
+        rows = DependenceRows.sampled(prepared, kernel, self.random_state, X.shape[1])
         affinity = Affinity.for_kernel(kernel.with_rows_mapped(prepared.lower_rows), rows.sample)
         normalisation, _ = _GRAPHS[self.graph]
-        graph = Graph.from_shards(
-            rows.shards, affinity, engine, normalisation, weights, **rows.parameters
-        )
+        graph = Graph.from_shards(rows.shards, affinity, engine, normalisation, **rows.parameters)
 
         def problem(gamma: Gamma, embedded: Shards) -> Problem:
-            weighted = embedded.derive(GAMMA_FACTS, weighted_facts).persisted()
-            shards = rows.shards.with_fact_of(weighted, GAMMA_FACTS)
+            shards = rows.shards.with_fact_of(embedded, GAMMA_FACTS)
             return Problem.from_gamma(shards, rows.kernel, gamma, **rows.parameters)
 
         solver, saved_fit = self._solver, current_fit()
@@ -222,7 +205,6 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         rows: Array,
         guide: EmbeddingGuide,  # noqa: ARG002
         order: Array | None,
-        weights: Array | None,
     ) -> dict[str, Any]:
         """Return centres and clusters of rows (n, k) of the embedding in the order of the fit.
 
@@ -230,7 +212,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         """
         seed = _SEED if self.random_state is None else self.random_state
         starts = None if isinstance(self.n_init, str) else self.n_init
-        centres, found = kmeans(rows, self.n_clusters, seed=seed, starts=starts, weights=weights)
+        centres, found = kmeans(rows, self.n_clusters, seed=seed, starts=starts)
         labels = in_given_order(found, order)
         numbers = order_of_appearance(labels, self.n_clusters)
         return {"cluster_centers_": centres[numbers], "labels_": np.argsort(numbers)[labels]}
@@ -248,7 +230,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         return U
 
     def _check_clusters(self, n: int) -> None:
-        """Raise a ValueError if a parameter does not suit n rows that count."""
+        """Raise a ValueError if a parameter does not suit n rows."""
         k: Any = self.n_clusters
         if not is_whole(k) or not 1 <= k < n:
             raise ValueError(
@@ -379,8 +361,8 @@ n_init, rotation, random_state
 
     mu: float = field(default=30.0, kw_only=True)
 
-    def _guide(self, y: Any, n: int, weights: Array | None) -> EmbeddingGuide:
-        return labels_to_avoid(y, n, positive_float("`mu`", self.mu), weights)
+    def _guide(self, y: Any, n: int) -> EmbeddingGuide:
+        return labels_to_avoid(y, n, positive_float("`mu`", self.mu))
 
 
 @dataclass(eq=False, repr=False)
@@ -429,17 +411,15 @@ n_init, rotation, random_state
     mu: float = field(default=1.0, kw_only=True)
     target: str = field(default="auto", kw_only=True)
 
-    def _guide(self, y: Any, n: int, weights: Array | None) -> EmbeddingGuide:
-        return partial_scores(y, n, self.target, positive_float("`mu`", self.mu), weights)
+    def _guide(self, y: Any, n: int) -> EmbeddingGuide:
+        return partial_scores(y, n, self.target, positive_float("`mu`", self.mu))
 
-    def _clustered(
-        self, rows: Array, guide: EmbeddingGuide, order: Array | None, weights: Array | None
-    ) -> dict[str, Any]:
+    def _clustered(self, rows: Array, guide: EmbeddingGuide, order: Array | None) -> dict[str, Any]:
         """Return centres and clusters; with fewer classes than clusters, these stay together."""
         groups, classes = (getattr(guide, name, None) for name in ("groups", "classes"))
         if groups is None or classes is None or len(classes) > self.n_clusters:
-            return super()._clustered(rows, guide, order, weights)
-        centres, labels = seeded_kmeans(rows, groups, self.n_clusters, weights)
+            return super()._clustered(rows, guide, order)
+        centres, labels = seeded_kmeans(rows, groups, self.n_clusters)
         return {
             "cluster_centers_": centres,
             "labels_": in_given_order(labels, order),

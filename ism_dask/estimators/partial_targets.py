@@ -17,20 +17,16 @@ from ism_dask._validation import check_choice
 from ism_dask.gamma.embedding_guides import AvoidGuide, ScoreGuide
 from ism_dask.gamma.row_values import check_complete, finite_numbers, is_missing, target_as_array
 from ism_dask.gamma.targets import class_dependence, standardise_target
-from ism_dask.linalg.subspaces import centred_by
 
 Read = TypeVar("Read")
 
 
-def labels_to_avoid(y: Any, n: int, mu: float, weights: Array | None = None) -> AvoidGuide:
-    """Return the guide for one clustering y (n,), or for t clusterings, the columns of y (n, t).
-
-    Rows count by their weights (n,), if there are some.
-    """
+def labels_to_avoid(y: Any, n: int, mu: float) -> AvoidGuide:
+    """Return the guide for one clustering y (n,), or for t clusterings, the columns of y (n, t)."""
 
     def centred_labels(column: Array) -> Array:
         check_complete("`y`", column)
-        return _centred_indicator(column, weights)
+        return class_dependence(column).factor
 
     given = _target_array(y, n, "Each row needs a label to avoid")
     factors = _by_column(given.ravel() if given.shape[1:] == (1,) else given, centred_labels)
@@ -38,30 +34,25 @@ def labels_to_avoid(y: Any, n: int, mu: float, weights: Array | None = None) -> 
     return AvoidGuide(np.column_stack(factors), mu, clusterings=clusterings)
 
 
-def partial_scores(
-    y: Any, n: int, target: str, mu: float = 1.0, weights: Array | None = None
-) -> ScoreGuide:
+def partial_scores(y: Any, n: int, target: str, mu: float = 1.0) -> ScoreGuide:
     """Return the guide for the scores of n rows in y; each column is that of one expert.
 
-    `target` says how columns are read, `mu` is the weight of each expert. Rows count by their
-    weights (n,), if there are some. A single column (n, 1) leads to a warning, as elsewhere in
-    scikit-learn.
+    `target` says how columns are read, `mu` is the weight of each expert. A single column (n, 1)
+    leads to a warning, as elsewhere in scikit-learn.
     """
     check_choice("`target`", target, ("auto", "classes", "linear"))
     given = _target_array(y, n, "Rows of which nothing is known get NaN")
     if given.shape[1:] == (1,):
         given = column_or_1d(given, warn=True)
-    read = _by_column(given, partial(_expert_scores, target=target, weights=weights))
+    read = _by_column(given, partial(_expert_scores, target=target))
     scores = [values for values, _ in read]
     experts = np.repeat(np.arange(len(scores)), [values.shape[1] for values in scores])
     return ScoreGuide(np.hstack(scores), mu, experts=experts, classes=read[0][1])
 
 
-def _expert_scores(column: Array, target: str, weights: Array | None) -> tuple[Array, Array | None]:
+def _expert_scores(column: Array, target: str) -> tuple[Array, Array | None]:
     """Return the scores (n, t) in a column (n,), NaN for rows without, and the classes, if any."""
     missing = is_missing(column)
-    if weights is not None:
-        missing |= weights == 0
     if missing.all():
         raise ValueError(
             "`y` has no scores: every row is NaN, None or pandas' NA; give some, leave the column "
@@ -76,20 +67,14 @@ def _expert_scores(column: Array, target: str, weights: Array | None) -> tuple[A
                 "`y` has no labels: -1 stands for none, and so do NaN, None and pandas' NA; give "
                 "some, or use UnsupervisedIKDR"
             )
-    values, counts = column[~missing], None if weights is None else weights[~missing]
+    values = column[~missing]
     if is_numbers:
-        scores = standardise_target(values, counts)
+        scores = standardise_target(values)
     else:
-        scores, classes = _centred_indicator(values, counts), np.unique(values)
+        scores, classes = class_dependence(values).factor, np.unique(values)
     rows = np.full((len(column), scores.shape[1]), np.nan)
     rows[~missing] = scores
     return rows, classes
-
-
-def _centred_indicator(labels: Array, weights: Array | None) -> Array:
-    """Return one-hot labels of rows (m,) minus their means by weights (m,): (m, c)."""
-    factor = class_dependence(labels, weights).factor
-    return factor if weights is None else centred_by(factor, weights)
 
 
 def is_continuous(values: Array) -> bool:

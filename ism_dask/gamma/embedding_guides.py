@@ -14,7 +14,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
-from ism_dask.rows.raw import ROW_WEIGHTS, LoadedShard, RowFact
+from ism_dask.rows.raw import LoadedShard, RowFact
 from ism_dask.rows.shards import Shards
 
 # The ridge of the regression of scores on an embedding, as a share of the mean eigenvalue of its
@@ -28,10 +28,9 @@ _GIVEN = RowFact("given")
 
 @dataclass(frozen=True, eq=False)
 class EmbeddingGuide(ABC):
-    """A way to build Gamma from shards with the facts `EMBEDDING` and `ROW_WEIGHTS`.
+    """A way to build Gamma from shards with the fact `EMBEDDING`.
 
     Y (n, t) has the given scores or labels of each row, if there are some, with the weight mu.
-    Means and sums of squares count rows by their weights; Gamma and its facts are without them.
     """
 
     Y: Array | None = None
@@ -148,9 +147,9 @@ def normalise_rows(U: Array) -> Array:
     return np.divide(U, lengths, out=np.zeros_like(U), where=lengths > 0)
 
 
-def weighted_facts(shard: LoadedShard) -> Array:
-    """Return the facts of Gamma for which a row of weight 2 counts as two rows."""
-    return np.asarray(shard.facts[ROW_WEIGHTS][:, None] * shard.facts[GAMMA_FACTS])
+def column_sums(rows: Array) -> Array:
+    """Return the sums of columns (n, k) by a product, which is faster than `sum` of few columns."""
+    return np.asarray(np.ones(len(rows)) @ rows)
 
 
 def _width(embedded: Shards) -> int:
@@ -159,9 +158,8 @@ def _width(embedded: Shards) -> int:
 
 
 def _means(shards: Shards, fact: RowFact) -> Array:
-    """Return the means of the columns of a fact, where rows count by their weights."""
-    sums, size = shards.fold(_weighted_sums, fact)
-    return np.asarray(sums / size)
+    """Return the means of the columns of a fact."""
+    return np.asarray(shards.fold(_fact_sums, fact) / shards.n_rows)
 
 
 def _added_to_omega(squares: Array, signs: Array) -> Gamma:
@@ -192,9 +190,9 @@ def _regressors(rows: Array) -> Array:
 def _regression_sums(shard: LoadedShard) -> tuple[Array, Array]:
     """Return Gram matrices (t, k + 1, k + 1) of rows with each score, and products (t, k + 1)."""
     regressors, Y = _regressors(shard.facts[EMBEDDING]), shard.facts[_GIVEN]
-    counted, has_score = regressors.T * shard.facts[ROW_WEIGHTS], np.isfinite(Y)
-    grams = [counted[:, rows] @ regressors[rows] for rows in has_score.T]
-    return np.array(grams), (counted @ np.where(has_score, Y, 0.0)).T
+    has_score = np.isfinite(Y)
+    grams = [regressors.T[:, rows] @ regressors[rows] for rows in has_score.T]
+    return np.array(grams), (regressors.T @ np.where(has_score, Y, 0.0)).T
 
 
 def _predicted_scores(shard: LoadedShard, weights: Array) -> Array:
@@ -203,10 +201,8 @@ def _predicted_scores(shard: LoadedShard, weights: Array) -> Array:
     return np.column_stack([_omega_rows(shard), scores])
 
 
-def _weighted_sums(shard: LoadedShard, fact: RowFact) -> tuple[Array, float]:
-    """Return the sums of the columns of a fact by the weights of the rows, and that of these."""
-    weights = shard.facts[ROW_WEIGHTS]
-    return weights @ shard.facts[fact], float(weights.sum())
+def _fact_sums(shard: LoadedShard, fact: RowFact) -> Array:
+    return column_sums(shard.facts[fact])
 
 
 def _centred(shard: LoadedShard, means: Array) -> Array:
@@ -214,4 +210,4 @@ def _centred(shard: LoadedShard, means: Array) -> Array:
 
 
 def _column_squares(shard: LoadedShard) -> Array:
-    return np.asarray(shard.facts[ROW_WEIGHTS] @ shard.facts[GAMMA_FACTS] ** 2)
+    return column_sums(shard.facts[GAMMA_FACTS] ** 2)

@@ -18,7 +18,6 @@ from ism_dask.estimators.partial_targets import labels_to_avoid, partial_scores
 from ism_dask.gamma.base import GAMMA_FACTS
 from ism_dask.gamma.embedding_guides import EMBEDDING, normalise_rows
 from ism_dask.gamma.targets import TARGETS, target_dependence
-from ism_dask.rows.raw import ROW_WEIGHTS
 from ism_dask.rows.shards import cut
 
 RNG = np.random.default_rng(1)
@@ -130,7 +129,7 @@ def _extended(y, U):
 def test_gamma_of_experts_who_score_different_rows(size):
     rng = np.random.default_rng(0)
     U, D = np.linalg.qr(rng.normal(size=(N, 3)))[0], np.diag(rng.uniform(0.1, 1.0, N))
-    shards = cut(rng.normal(size=(N, 5)), size).with_rows(ROW_WEIGHTS, np.ones(N))
+    shards = cut(rng.normal(size=(N, 5)), size)
     shards = shards.with_rows(EMBEDDING, np.column_stack([U, np.diag(D)]))
     rng, row = np.random.default_rng(3), np.arange(N)
     numbers = np.where(row % 3 == 0, rng.normal(size=N), np.nan)

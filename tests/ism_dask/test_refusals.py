@@ -97,7 +97,7 @@ TARGETS = [
     (SemiSupervisedIKDR(3, target="gaussian"), {}, "`target` must be one of"),
 ]
 WEIGHTS = [
-    *((make(3), {"sample_weight": _but_one(-1.0)}, "-1 in row 7") for make in ESTIMATORS),
+    *((make(3), {"sample_weight": _but_one(-1.0)}, "-1 in row 7") for make in SUPERVISED),
     *((DEFAULT, {"sample_weight": np.ones(shape)}, "shape") for shape in (3, (N, 2))),
     (DEFAULT, {"sample_weight": _but_one(np.nan)}, "weight 0"),
     (DEFAULT, {"sample_weight": np.zeros(N)}, "zero"),
@@ -194,7 +194,7 @@ def test_new_rows_with_columns_of_equal_names_are_refused():
         fitted.transform(TWINS)
 
 
-@pytest.mark.parametrize("make", ESTIMATORS)
+@pytest.mark.parametrize("make", SUPERVISED)
 def test_weights_count_in_any_unit(make):
     """W is that of weights of a usual unit, where the square of a weight is no number."""
     weights = 0.37 * (1 + Y)
