@@ -20,19 +20,13 @@ _MAX_ITERATIONS = 300
 _FIRST_ROWS, _DIGITS = 1_000, 6
 
 
-def kmeans(
-    rows: Array,
-    k: int,
-    *,
-    seed: Any,
-    starts: int | None = None,
-) -> tuple[Array, Array]:
+def kmeans(rows: Array, k: int, *, seed: Any) -> tuple[Array, Array]:
     """Return centres (k, d) and labels (n,) of k-means, numbered at random.
 
     If there are fewer than k distinct rows (n, d), some clusters have no rows.
     """
     few = len(rows) <= _FEW_ROWS
-    starts = starts or (_MANY_STARTS if few else _STARTS)
+    starts = _MANY_STARTS if few else _STARTS
     # No more centres than distinct rows: scikit-learn would warn, and a warning can only be
     # silenced for all threads of the process. Rows of length 1 that agree to some decimals count as
     # one.

@@ -75,7 +75,6 @@ class ClusteringIKDR(ClusterMixin, IKDR):
     graph: str = "regularised"
     outer_tol: float = 0.01
     max_outer: int = 100
-    n_init: int | str = "auto"
     rotation: str | None = None
     random_state: Any = None
 
@@ -211,8 +210,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         The clusters are numbered in the order in which they first appear as the rows were given.
         """
         seed = _SEED if self.random_state is None else self.random_state
-        starts = None if isinstance(self.n_init, str) else self.n_init
-        centres, found = kmeans(rows, self.n_clusters, seed=seed, starts=starts)
+        centres, found = kmeans(rows, self.n_clusters, seed=seed)
         labels = in_given_order(found, order)
         numbers = order_of_appearance(labels, self.n_clusters)
         return {"cluster_centers_": centres[numbers], "labels_": np.argsort(numbers)[labels]}
@@ -238,8 +236,6 @@ class ClusteringIKDR(ClusterMixin, IKDR):
                 f"(n_samples={n}); got {k!r}"
             )
         check_positive_int("`max_outer`", self.max_outer)
-        if not (isinstance(self.n_init, str) and self.n_init == "auto"):
-            check_positive_int("`n_init`", self.n_init, 'or "auto"')
         positive_float("`outer_tol`", self.outer_tol)
         check_choice("`graph`", self.graph, _GRAPHS)
 
@@ -279,8 +275,6 @@ class UnsupervisedIKDR(ClusteringIKDR):
         (docs/clustering.md).
     max_outer : int, default 100
         Maximum number of rounds.
-    n_init : int or "auto", default "auto"
-        Number of starts of k-means; "auto" is 50 up to 5,000 rows and 10 beyond.
     rotation : {"varimax"} or None, default None
         As in `PredictiveIKDR`, for the W of the result. The clusters do not change.
     random_state : int, RandomState or None, default None
@@ -343,7 +337,7 @@ class AlternativeIKDR(ClusteringIKDR):
         so `mu` must be well above 1. On the Face data, `mu=1` finds the twenty persons again, and
         `mu` from 20 up finds the poses.
     n_clusters, n_components, kernel, solver, engine, standardize, graph, outer_tol, max_outer, \
-n_init, rotation, random_state
+rotation, random_state
         As in `UnsupervisedIKDR`.
 
     Attributes
@@ -385,7 +379,7 @@ class SemiSupervisedIKDR(ClusteringIKDR):
         How to read the scores of each expert: as classes, or as numbers ("linear"). "auto" takes
         labels and whole numbers as classes.
     n_clusters, n_components, kernel, solver, engine, standardize, graph, outer_tol, max_outer, \
-n_init, rotation, random_state
+rotation, random_state
         As in `UnsupervisedIKDR`.
 
     Attributes

@@ -79,9 +79,9 @@ def test_clusterers_are_shown_by_round(terminal, shown, monkeypatch):
     # On a busy machine passes are long and shown between the iterations, as is the time left.
     monkeypatch.setattr(progress, "_LONG", np.inf)
     monkeypatch.setattr(progress, "_SECONDS", np.inf)
-    alone = UnsupervisedIKDR(3, n_init=1).fit(X)
+    alone = UnsupervisedIKDR(3).fit(X)
     with progress_bar(console=terminal):
-        fitted = UnsupervisedIKDR(3, n_init=1).fit(X)
+        fitted = UnsupervisedIKDR(3).fit(X)
     assert_array_equal(fitted.components_, alone.components_)
     texts = [text for _, text, _ in shown[:-1]]
     rounds = [text for text in texts if re.match(r"round \d+, objective", text)]

@@ -221,7 +221,7 @@ def test_an_eigenvalue_is_half_the_derivative_of_j_by_the_log_of_a_scale():
 
 def test_threads_that_fit_leave_the_filters_of_warnings_as_they_were():
     before = list(warnings.filters)
-    models = [UnsupervisedIKDR(3, n_init=1, random_state=seed) for seed in range(4)]
+    models = [UnsupervisedIKDR(3, random_state=seed) for seed in range(4)]
     with ThreadPoolExecutor(4) as pool:
         for model in pool.map(lambda model: model.fit(WINE), models):
             assert len(np.unique(model.labels_)) == 3

@@ -44,10 +44,9 @@ def crossed_groupings(n, d, *apart):
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @contract_of(
     [
-        # A single start of k-means may miss the clusters.
-        UnsupervisedIKDR(n_init=3, max_outer=3),
-        SemiSupervisedIKDR(3, n_init=3, max_outer=3),
-        AlternativeIKDR(n_init=3, max_outer=3),
+        UnsupervisedIKDR(max_outer=3),
+        SemiSupervisedIKDR(3, max_outer=3),
+        AlternativeIKDR(max_outer=3),
     ]
 )
 def test_the_contract_of_scikit_learn(estimator, check):
@@ -207,7 +206,7 @@ def test_rows_not_seen_go_to_the_cluster_of_their_blob(kernel):
     ("model", "rows", "y"),
     # Away from its three classes wine has no clusters to settle at.
     [
-        (UnsupervisedIKDR(3, n_init=1), X, None),
+        (UnsupervisedIKDR(3), X, None),
         (SemiSupervisedIKDR(3), X, Y),
         (AlternativeIKDR(2), *crossed_groupings(160, 8, (0, 3, 6), (3, 5, 4))[:2]),
     ],

@@ -157,7 +157,7 @@ def test_numbers_get_a_colour_bar(fitted):
 
 def test_minus_one_is_a_class_where_the_model_has_it():
     signs = np.where(Y > 0, 1, -1)
-    known = SemiSupervisedIKDR(3, 2, n_init=1).fit(X, np.where(Y.index % 4, -1, Y))
+    known = SemiSupervisedIKDR(3, 2).fit(X, np.where(Y.index % 4, -1, Y))
     assert names_in(plot.scatter(known, X, np.where(Y.index % 2, -1, Y)))[0] == "unknown"
     assert names_in(plot.scatter(hsic_model(2).fit(X, signs), X, signs)) == ["-1", "1"]
 
@@ -177,7 +177,7 @@ def test_many_rows_are_a_choice_that_stays(fitted, lazy):
 
 
 def test_clusterers_are_drawn_too():
-    model = UnsupervisedIKDR(3, n_init=1)
+    model = UnsupervisedIKDR(3)
     model.set_output(transform="pandas").fit(X, Y)
     left, right = plot.convergence(model)
     assert list(left.lines[0].get_ydata()) == [each.objective for each in model.rounds_]

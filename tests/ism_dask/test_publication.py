@@ -31,7 +31,7 @@ def fitted():
     [
         PredictiveIKDR(2),
         SupervisedIKDR(2, standardize=False),
-        UnsupervisedIKDR(3, 2, n_init=1),
+        UnsupervisedIKDR(3, 2),
     ],
 )
 def test_weights_in_units_are_transform(model):

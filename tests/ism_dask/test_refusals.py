@@ -136,7 +136,6 @@ NUMBERS = [
     (AlternativeIKDR(3, mu=-1.0), {}, "`mu` must be a positive"),
     (AlternativeIKDR(3, outer_tol=0), {}, "`outer_tol` must be"),
     (AlternativeIKDR(3, max_outer=0), {}, "`max_outer` must be"),
-    (AlternativeIKDR(3, n_init=0), {}, "`n_init` must be"),
     *((UnsupervisedIKDR(k), {}, CLUSTERS) for k in (0, 178, 2.5, "3", True)),
     *((make(3, random_state=-1), {}, SEEDS + "-1") for make in ESTIMATORS),
     *((PredictiveIKDR(random_state=k), {}, SEEDS) for k in (2**32, 1.5, "a", True, RNG)),
