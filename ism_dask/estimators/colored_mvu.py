@@ -118,8 +118,8 @@ class ColoredMVU(_Unfolded):
     ----------
     embedding_ : (n, q) array
         The coordinates Z along their principal axes, in units of deviations, or of X if it is not
-        standardised; the largest entry of each column is positive. Columns that would not raise
-        the objective are 0, with a `ComponentsWarning`.
+        standardised; the largest entry of each column is positive. Columns of axes that K leaves
+        empty are 0, with a `ComponentsWarning`.
     eigenvalues_ : (m,) array, or longer or shorter where functions are equally smooth
         Those of K = V A V^T, descending: variances along its axes, times the different rows.
     distance_error_ : float
@@ -170,9 +170,8 @@ class ColoredMVU(_Unfolded):
     max_iter: int = 5000
 
     def __sklearn_tags__(self) -> Tags:
-        """Declare that X may be sparse, or distances."""
+        """Declare that X may be distances."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
         tags.input_tags.pairwise = self.metric == PRECOMPUTED
         return tags
 
@@ -199,9 +198,9 @@ class ColoredMVU(_Unfolded):
         q, used = self.embedding_.shape[1], int(self.embedding_.any(axis=0).sum())
         if used < q:
             warnings.warn(
-                f"{type(self).__name__} uses {used} of {q} axes; the others are 0, since none was "
-                f"found to raise the objective at `nu` = {self.nu:g}. Raise `nu` to keep distances "
-                "better, which takes more axes",
+                f"{type(self).__name__} uses {used} of {q} axes; the others are 0, since the "
+                f"unfolding has no variance there at `nu` = {self.nu:g}. Raise `nu` to keep "
+                "distances better, which takes more axes",
                 ComponentsWarning,
                 stacklevel=2,
             )

@@ -21,12 +21,8 @@ REFINEMENT = "refinement"
 _STATIONARY = 1e-4
 # The pairs of steps and gradients that L-BFGS remembers, and the steps after which it forgets them.
 _MEMORY, _STEPS_TO_A_RESTART = 20, 500
-# An axis is free if its coordinates are at most this share of the first ones.
-_FREE = 1e-2
-# F stays as it is if it changes by a smaller share of its terms.
-_CHANGE = 1e-6
-# How often the small coordinates on a free axis are averaged over neighbours.
-_AVERAGES = 20
+# Coordinates on an axis that are at most this share of the first ones are set to 0.
+_NEGLIGIBLE = 1e-2
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,22 +68,21 @@ def refine(
     another process comes to the same bits. That costs no more than a few steps in a hundred.
 
     Where the coordinates of an axis are 0, their gradient is 0 as well, so that no climb comes to
-    use the axis. So free axes start with small coordinates; those that do not matter to F in the
-    end are set to 0, and the others go on. Without any steps, coordinates count as stationary.
+    use the axis: negligible axes are left out so. Without any steps, coordinates count as
+    stationary.
     """
     if max_iter == 0:
         return RefinedCoordinates(Y, stationary=True, n_iter=0)
-    n_iter, Y = 0, _with_small_axes(F, Y)
+    lengths = np.linalg.norm(Y, axis=0)
+    n_iter, Y = 0, np.where(lengths > _NEGLIGIBLE * lengths[0], Y, 0.0)
     if store is not None and (saved := store.find(REFINEMENT)):
         Y, n_iter = saved["Y"], int(saved["n_iter"])
     while True:
         limit = min(_STEPS_TO_A_RESTART, max_iter - n_iter)
         climbed = climb(F, Y, limit)
-        n_iter += climbed.n_iter
-        Y = _without_free_axes(F, climbed.Y) if climbed.stationary else climbed.Y
-        ended = climbed.stationary or climbed.n_iter < limit
-        if n_iter == max_iter or (ended and Y is climbed.Y):
-            return RefinedCoordinates(Y, climbed.stationary and Y is climbed.Y, n_iter)
+        Y, n_iter = climbed.Y, n_iter + climbed.n_iter
+        if climbed.stationary or climbed.n_iter < limit or n_iter == max_iter:
+            return RefinedCoordinates(Y, climbed.stationary, n_iter)
         if store is not None:
             store.save(REFINEMENT, {"Y": Y, "n_iter": n_iter})
 
@@ -127,42 +122,3 @@ def along_principal_axes(Y: Array, counts: Array | None = None) -> Array:
     weighted = centred if counts is None else counts[:, None] * centred
     axes = np.linalg.svd(weighted.T @ centred)[0]
     return canonical_signs(centred @ axes)
-
-
-def _with_small_axes(objective: CoordinateObjective, Y: Array) -> Array:
-    """Return coordinates (n, q) with small ones on free axes, or Y itself if no axis is free.
-
-    They are random but smooth on the graph, and their squared lengths a small share of the errors
-    of those of edges.
-    """
-    graph, placed = objective.graph, along_principal_axes(Y)
-    free = _free_axes(placed)
-    if not len(free):
-        return Y
-    noise = np.random.default_rng(0).normal(size=(graph.n_rows, len(free)))
-    laplacian = graph.laplacian
-    for _ in range(_AVERAGES):
-        noise -= (laplacian @ noise) / (2.0 * laplacian.diagonal()[:, None])
-    errors = np.abs((graph.along(placed) ** 2).sum(axis=1) - graph.squared).sum()
-    size = np.sqrt(_FREE * errors / len(free))
-    placed[:, free] = size * noise / np.linalg.norm(graph.along(noise), axis=0)
-    return placed
-
-
-def _without_free_axes(objective: CoordinateObjective, Y: Array) -> Array:
-    """Return coordinates (n, q) with free axes at 0 that do not matter to F, or Y itself."""
-    placed = along_principal_axes(Y)
-    (value, terms, _), bare = objective.with_gradient(placed), Y
-    for axis in _free_axes(placed)[::-1]:
-        if placed[:, axis].any():
-            placed[:, axis] = 0.0
-            if objective.with_gradient(placed)[0] < value - _CHANGE * terms:
-                break
-            bare = placed.copy()
-    return bare
-
-
-def _free_axes(Y: Array) -> Array:
-    """Return the numbers of the free axes among the principal axes of Y (n, q)."""
-    lengths = np.linalg.norm(Y, axis=0)
-    return np.flatnonzero(lengths <= _FREE * lengths[0])
