@@ -56,10 +56,8 @@ from ism_dask.unfolding.refinement import CoordinateObjective, along_principal_a
 EUCLIDEAN, PRECOMPUTED = "euclidean", "precomputed"
 # The stages of an unfolding before its refinement, whose results are saved.
 NEIGHBOURS, EIGENVECTORS, PROGRAM = "neighbours", "eigenvectors", "program"
-# Beyond these weights, one term of the objective over- or underflows.
-_WEIGHTS = (1e-100, 1e100)
-# Eigenvectors of the Laplacian are exact enough if their residuals are below this share.
-_RESIDUAL = 1e-6
+# Beyond these weights, coordinates leave the range of single precision.
+_WEIGHTS = (1e-20, 1e20)
 # Eigenvalues of K that are a smaller share of the largest are 0.
 _ROUNDING = 1e-12
 
@@ -279,19 +277,13 @@ class ColoredMVU(_Unfolded):
         objective = CoordinateObjective(graph, nodes, program)
         refined = refine(objective, start, self.max_iter if self.refine else 0, saved_fit.stages)
         status = Status.CONVERGED
-        if program.gap > GAP or basis.residual > _RESIDUAL:
+        if program.gap > GAP:
             status = Status.UNCERTIFIED
         elif not refined.stationary:
             status = Status.MAX_ITER if refined.n_iter == self.max_iter else Status.ROUNDING
 
         Y = along_principal_axes(refined.Y, np.bincount(node))
-        with np.errstate(over="ignore"):
-            embedding = in_given_order(Y[node].astype(precision(X), copy=False), order)
-        if not np.isfinite(embedding).all():
-            raise ValueError(
-                f"coordinates up to {np.abs(Y).max():.3g} overflow {embedding.dtype}; expected a "
-                "`nu` nearer to 1, or X in smaller units or in double precision"
-            )
+        embedding = in_given_order(Y[node].astype(precision(X), copy=False), order)
         if placement is not None:
             placement = placement.with_positions(embedding[first])
         lengths, distances = np.linalg.norm(graph.along(Y), axis=1), np.sqrt(graph.squared)

@@ -190,13 +190,11 @@ def _ways_out(X: Any, inside: Array, count: int) -> Array:
 class SmoothBasis:
     """The bottom eigenvectors (n, m) of a graph Laplacian, without the constant one.
 
-    Eigenvalues (m,) ascend, vectors are orthonormal and have mean 0. The residual is the largest of
-    an eigenvector, as a share of the largest of the eigenvalues.
+    Eigenvalues (m,) ascend, vectors are orthonormal and have mean 0.
     """
 
     values: Array
     vectors: Array
-    residual: float
 
 
 def smooth_basis(graph: NeighbourGraph, m: int, least: int = 1) -> SmoothBasis:
@@ -219,9 +217,7 @@ def smooth_basis(graph: NeighbourGraph, m: int, least: int = 1) -> SmoothBasis:
             "chose among them. Raise `n_eigenvectors`, or take another `n_neighbors`",
             stacklevel=6,
         )
-    values, vectors = values[:m], canonical_signs(vectors[:, :m])
-    misfit = np.linalg.norm(laplacian @ vectors - vectors * values, axis=0)
-    return SmoothBasis(values, vectors, float(misfit.max() / values[-1]))
+    return SmoothBasis(values[:m], canonical_signs(vectors[:, :m]))
 
 
 def _is_apart(values: Array, count: int) -> bool:

@@ -113,12 +113,11 @@ def climb(objective: CoordinateObjective, Y: Array, max_iter: int) -> RefinedCoo
     )
 
 
-def along_principal_axes(Y: Array, counts: Array | None = None) -> Array:
+def along_principal_axes(Y: Array, counts: Array) -> Array:
     """Return coordinates (n, q), centred and rotated so that their variances decrease.
 
-    Each row counts as often as `counts` (n,) says, or once.
+    Each row counts as often as `counts` (n,) says.
     """
     centred = Y - np.average(Y, axis=0, weights=counts)
-    weighted = centred if counts is None else counts[:, None] * centred
-    axes = np.linalg.svd(weighted.T @ centred)[0]
+    axes = np.linalg.svd((counts[:, None] * centred).T @ centred)[0]
     return canonical_signs(centred @ axes)
