@@ -16,7 +16,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.linalg
-from sklearn.utils import gen_batches
 
 from ism_dask._types import Array
 from ism_dask.engines import (
@@ -58,8 +57,6 @@ _ROUNDINGS, _SMALLEST_TOL = 100.0, 1e-9
 # Eigenvalues are rounding, and their columns of U are 0, below this share of the largest, or below
 # this many times the residual. All are below 1, so that 1e-12 is rounding in any case.
 _NULL, _NULL_RESIDUALS, _NULL_VALUE = 1e-8, 10.0, 1e-12
-# Rows that an extension embeds at a time.
-_ROWS_AT_ONCE = 1024
 
 
 @dataclass(frozen=True)
@@ -129,12 +126,7 @@ class KernelExtension:
 
     def __call__(self, Z: Array) -> Array:
         """Return the rows of U for the rows Z (b, q), and `D^-1/2` beside them: (b, k + 1)."""
-        sums = np.concatenate(
-            [
-                self.kernel.matrix(Z[batch], self.rows) @ self.weights
-                for batch in gen_batches(len(Z), _ROWS_AT_ONCE)
-            ]
-        )
+        sums = self.kernel.matrix(Z, self.rows) @ self.weights
         roots = _inverse_roots(sums[:, -1] + self.raised)
         return np.column_stack([sums[:, :-1] * roots[:, None] - self.offset, roots])
 

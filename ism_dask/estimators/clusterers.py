@@ -58,7 +58,7 @@ _GRAPHS = {
 # Seed of k-means if `random_state` is None.
 _SEED = 0
 # Rows that `predict` embeds at a time.
-_ROWS_AT_ONCE = 8_192
+_ROWS_AT_ONCE = 1_024
 
 
 @dataclass(eq=False, repr=False)
