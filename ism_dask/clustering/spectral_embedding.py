@@ -54,30 +54,13 @@ _ROUGH_MOVEMENT = 0.03
 # Residual at which eigenvectors by products with tiles have converged, relative to the largest
 # eigenvalue: in roundings, but no smaller than is worth a pass over all tiles.
 _ROUNDINGS, _SMALLEST_TOL = 100.0, 1e-9
+# The share of n that raises each degree, in units of the affinity of a row with itself. Without it,
+# a row that lies apart from all others would be a cluster of its own, with the largest possible
+# eigenvalue. Chosen by measurement (docs/clustering.md).
+_RAISED = 0.3
 # Eigenvalues are rounding, and their columns of U are 0, below this share of the largest, or below
 # this many times the residual. All are below 1, so that 1e-12 is rounding in any case.
 _NULL, _NULL_RESIDUALS, _NULL_VALUE = 1e-8, 10.0, 1e-12
-
-
-@dataclass(frozen=True)
-class Normalisation:
-    """How the affinities of rows of X W are chosen and normalised.
-
-    If `narrow`, gaussians get a width of their own, from the distances in X W. Each degree is
-    raised by this share of n, in units of the affinity of a row with itself. If `centred`, the
-    normalised matrix loses its trivial eigenvector.
-    """
-
-    narrow: bool
-    raised: float
-    centred: bool
-
-
-# Regularised spectral clustering: without a share, a row that lies apart from all others would be a
-# cluster of its own, with the largest possible eigenvalue. Chosen by measurement
-# (docs/clustering.md).
-REGULARISED = Normalisation(narrow=True, raised=0.3, centred=True)
-PUBLISHED = Normalisation(narrow=False, raised=0.0, centred=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,7 +138,10 @@ class Embedding:
 
 @dataclass(frozen=True)
 class Graph:
-    """The graph of the rows.
+    """The graph of the rows: regularised, or as published.
+
+    In the regularised one gaussians get a width of their own, from the distances in X W, each
+    degree is raised, and the normalised matrix is centred: it loses its trivial eigenvector.
 
     The slopes of the problem are the values of the kernel, and its Gamma has ones, so that its row
     sums are the degrees. Its sample determines widths. The engine computes the affinities.
@@ -164,7 +150,7 @@ class Graph:
     affinity: Affinity
     problem: Problem
     engine: EngineOptions
-    normalisation: Normalisation
+    published: bool
 
     @classmethod
     def from_shards(
@@ -172,7 +158,8 @@ class Graph:
         shards: Shards,
         affinity: Affinity,
         engine: EngineOptions,
-        normalisation: Normalisation = REGULARISED,
+        *,
+        published: bool = False,
         **parameters: Any,
     ) -> Graph:
         """Return the graph of the rows of `shards`; `Problem` documents `parameters`.
@@ -185,8 +172,8 @@ class Graph:
         problem = Problem.from_dependence(shards, values, ones, **parameters)
         if engine.refusal(problem, 1):
             engine = Auto()
-        affinity = replace(affinity, narrow=affinity.narrow and normalisation.narrow)
-        return cls(affinity, problem, engine, normalisation)
+        affinity = replace(affinity, narrow=affinity.narrow and not published)
+        return cls(affinity, problem, engine, published)
 
     def start(self, k: int) -> Embedding:
         """Return an embedding of X itself, a rough one if there are many rows."""
@@ -236,7 +223,7 @@ class Graph:
         raised = self._raised(kernel, size)
         raw = FactorExtension(kernel, expansion, sums, raised, np.zeros(m), projection=np.eye(m))
         gram, means = points.fold(_embedding_sums, raw)
-        means *= self.normalisation.centred / size
+        means *= (not self.published) / size
         count = min(k, m)
         values, vectors = scipy.linalg.eigh(
             gram - size * np.outer(means, means), subset_by_index=[m - count, m - 1]
@@ -267,7 +254,7 @@ class Graph:
 
         def means(columns: Array) -> Array:
             """Return what centring subtracts from columns (n, k): (k,)."""
-            return self.normalisation.centred / n * column_sums(columns)
+            return (not self.published) / n * column_sums(columns)
 
         def normalised_product(V: Array) -> Array:
             """Return `H D^-1/2 K D^-1/2 H V` (n, b)."""
@@ -294,7 +281,7 @@ class Graph:
 
     def _raised(self, kernel: Kernel, n: int) -> float:
         """Return what is added to each degree in a graph of n rows."""
-        return self.normalisation.raised * n * _self_affinity(kernel)
+        return 0.0 if self.published else _RAISED * n * _self_affinity(kernel)
 
 
 def _embedding_sums(piece: LoadedShard, extension: FactorExtension) -> tuple[Array, Array]:

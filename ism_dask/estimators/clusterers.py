@@ -18,7 +18,7 @@ from ism_dask._types import Array
 from ism_dask._validation import check_choice, check_positive_int, is_whole, positive_float
 from ism_dask.clustering.alternation import ROUND_TOL, Alternation, AlternationResult
 from ism_dask.clustering.kmeans import kmeans, nearest_centres, order_of_appearance, seeded_kmeans
-from ism_dask.clustering.spectral_embedding import PUBLISHED, REGULARISED, Graph
+from ism_dask.clustering.spectral_embedding import Graph
 from ism_dask.engines import EngineOptions, Problem, as_engine
 from ism_dask.estimators.base import IKDR, watched_fit
 from ism_dask.estimators.dependence_problem import DependenceRows
@@ -51,10 +51,7 @@ from ism_dask.status import Status, components_advice
 from ism_dask.threads import single_threaded_blas
 
 # The graphs of X W, by name, with the guide that makes Gamma of their embedding alone.
-_GRAPHS = {
-    "regularised": (REGULARISED, ClusterGuide()),
-    "kernel": (PUBLISHED, ClusterGuide(published=True)),
-}
+_GRAPHS = {"regularised": ClusterGuide(), "kernel": ClusterGuide(published=True)}
 # Seed of k-means if `random_state` is None.
 _SEED = 0
 # Rows that `predict` embeds at a time.
@@ -130,7 +127,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
 
     def _guide(self, y: Any, n: int) -> EmbeddingGuide:  # noqa: ARG002
         """Return the embedding guide for the n rows, made from y, or without it."""
-        return _GRAPHS[self.graph][1]
+        return _GRAPHS[self.graph]
 
     def predict(self, X: Any) -> Any:
         """Return the cluster of each row; the rows need not have been in the fit.
@@ -154,8 +151,10 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         # The kernel width for all columns, as for the affinity: narrower kernels split clusters.
         rows = DependenceRows.sampled(prepared, kernel, self.random_state, X.shape[1])
         affinity = Affinity.for_kernel(kernel.with_rows_mapped(prepared.lower_rows), rows.sample)
-        normalisation, _ = _GRAPHS[self.graph]
-        graph = Graph.from_shards(rows.shards, affinity, engine, normalisation, **rows.parameters)
+        published = _GRAPHS[self.graph].published
+        graph = Graph.from_shards(
+            rows.shards, affinity, engine, published=published, **rows.parameters
+        )
 
         def problem(gamma: Gamma, embedded: Shards) -> Problem:
             shards = rows.shards.with_fact_of(embedded, GAMMA_FACTS)

@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import subspace_angles
 from sklearn.datasets import make_blobs
 
-from ism_dask.clustering.spectral_embedding import PUBLISHED, REGULARISED, Graph
+from ism_dask.clustering.spectral_embedding import Graph
 from ism_dask.engines import Landmarks, as_engine
 from ism_dask.gamma.embedding_guides import EMBEDDING
 from ism_dask.kernels import KERNELS, Affinity, Gaussian, Laplacian, Linear, Multiquadric
@@ -43,9 +43,10 @@ def check(embedding, K_matrix, k, tol, share=0.3):
     assert_allclose(rows[:, -1], roots, rtol=10 * tol)
 
 
-def graph(X, rows, kernel, engine, tol=1e-12, normalisation=REGULARISED):
+def graph(X, rows, kernel, engine, tol=1e-12, published=False):
     options = Landmarks(tol=tol) if engine == "landmarks" else as_engine(engine)
-    return Graph.from_shards(cut(X, rows), Affinity(kernel), options, normalisation, sample=X)
+    affinity = Affinity(kernel)
+    return Graph.from_shards(cut(X, rows), affinity, options, published=published, sample=X)
 
 
 @pytest.mark.parametrize(
@@ -59,13 +60,13 @@ def graph(X, rows, kernel, engine, tol=1e-12, normalisation=REGULARISED):
     ],
 )
 @pytest.mark.parametrize(("rows", "most"), [(150, 2560), (40, 2560), (40, 10)])
-@pytest.mark.parametrize(("normalisation", "share"), [(REGULARISED, 0.3), (PUBLISHED, 0.0)])
+@pytest.mark.parametrize(("published", "share"), [(False, 0.3), (True, 0.0)])
 def test_every_engine_embeds_as_dense_eigenvectors_do(
-    kernel, rows, most, engine, normalisation, share, monkeypatch
+    kernel, rows, most, engine, published, share, monkeypatch
 ):
     """In one matrix, and in tiles; the published graph is neither raised nor centred."""
     monkeypatch.setattr("ism_dask.clustering.spectral_embedding._DENSE", most)
-    built = graph(X, rows, kernel, engine, normalisation=normalisation)
+    built = graph(X, rows, kernel, engine, published=published)
     embedding, near = built.embedded(W, K), 1e-9 if engine == "exact" else 1e-6
     check(embedding, kernel_matrix(kernel, X @ W), K, near, share)
     assert embedding.engine == engine
