@@ -118,8 +118,7 @@ def hsic(
     engine: str | EngineOptions = "auto",
     standardize: bool = False,
     random_state: Any = None,
-    return_error: bool = False,
-) -> float | tuple[float, float]:
+) -> float:
     """Return how strongly X depends on y: `tr(K_X H K_Y H) / (n - 1)^2`.
 
     With `Z = estimator.transform(X)` and `kernel=estimator.kernel_` this equals
@@ -140,15 +139,10 @@ def hsic(
         Whether to scale the features to mean 0 and standard deviation 1 first.
     random_state : int, RandomState or None, default None
         As in `SupervisedIKDR`.
-    return_error : bool, default False
-        Whether to return a bound on the relative error of the result as well. It covers what
-        "landmarks" leave out, without rounding. It is infinite if no bound is available.
 
     Returns
     -------
-    value : float
-    error : float
-        Only with `return_error`.
+    float
 
     Examples
     --------
@@ -172,5 +166,4 @@ def hsic(
         identity = np.eye(problem.d)
         engines = as_engine(engine).engines(problem, problem.d)
         J = first_that_serves(engines, lambda chosen: chosen.double.value(identity))
-    value = J.objective / (len(X) - 1) ** 2
-    return (value, J.error) if return_error else value
+    return J.objective / (len(X) - 1) ** 2

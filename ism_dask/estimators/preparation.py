@@ -31,8 +31,6 @@ from ism_dask.selection.rules import RULES
 
 # A direction of the row space whose size is below this many roundings of the rows is rounding.
 _ROUNDINGS = 16
-# The largest size of a column, whose inverse is the smallest one.
-_LARGEST = 1e300
 # More indicators than this are not compared with each other.
 _MOST_INDICATORS = 1000
 # Indicators depend on each other if a variance is a smaller share of the largest one.
@@ -212,7 +210,6 @@ def prepare_rows(
     # distances between rows far from it would lose their digits.
     centred = standardize or all(term.pairing.degree for _, term in kernel.terms)
     if not standardize:
-        check_range(affine)
         origin = affine.mean if centred else origin
         varying = affine.varying | (not centred)
         affine = replace(affine, mean=origin, scale=np.ones_like(origin), varying=varying)
@@ -261,21 +258,13 @@ def standardisation_of(raw: Shards) -> Standardisation:
             "fill them, as scikit-learn's SimpleImputer does, or drop these rows"
         )
     size = np.maximum(np.abs(columns.low), np.abs(columns.high))
-    extreme = np.flatnonzero((size > _LARGEST) | ((size < 1 / _LARGEST) & (size > 0)))
+    extreme = np.flatnonzero((size > LARGE) | ((size < 1 / LARGE) & (size > 0)))
     if extreme.size:
         j = extreme[0]
         raise ValueError(
             f"X has numbers up to {size[j]:.2g} in column number {j}; expected a largest one from "
-            f"{1 / _LARGEST:g} to {_LARGEST:g}. Take another unit"
+            f"{1 / LARGE:g} to {LARGE:g}. Take another unit"
         )
-    if ((size > LARGE) | ((size < 1 / LARGE) & (size > 0))).any():
-        # Their squares would exceed the range of float64. Scaling by a power of two does not round.
-        unit = np.ldexp(1.0, np.frexp(np.where(size > 0, size, 1.0))[1] - 1)
-        scaling = Standardisation(np.zeros_like(unit), unit, np.ones(len(unit), dtype=bool))
-        scaled = raw.in_double().standardised(scaling)
-        affine = Standardisation.from_moments(scaled.fold(_column_moments))
-        scale = np.where(affine.varying, affine.scale * unit, 1.0)
-        return Standardisation(affine.mean * unit, scale, affine.varying)
     return Standardisation.from_moments(columns)
 
 
@@ -283,16 +272,6 @@ def standardisation_of(raw: Shards) -> Standardisation:
 @np.errstate(invalid="ignore", over="ignore")
 def _column_moments(piece: LoadedShard) -> ColumnMoments:
     return ColumnMoments.from_rows(piece.X, piece.facts.get(ROW_WEIGHTS))
-
-
-def check_range(affine: Standardisation) -> None:
-    """Raise a ValueError for columns whose squares exceed the range of float64."""
-    size = float(affine.scale[affine.varying].max(initial=0.0))
-    if size and not 1 / LARGE < size < LARGE:
-        raise ValueError(
-            f"X has a column of deviation {size:.2g}; without standardising it must be from "
-            f"{1 / LARGE:g} to {LARGE:g}. Take another unit, or standardize=True"
-        )
 
 
 def in_least_precision(raw: Shards) -> Shards:

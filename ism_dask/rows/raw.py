@@ -37,7 +37,7 @@ _EXACT_IN_SINGLE = (np.float32, np.uint8, np.int8, np.uint16, np.int16)
 # Means beyond this many deviations are subtracted in double precision: in single precision the
 # digits of the rows would cancel.
 _MAX_MEAN = 64.0
-# Numbers above this, or below its inverse, are scaled before their squares are summed.
+# Columns of larger numbers, or below its inverse, have squares beyond the range of float64.
 LARGE = 1e120
 # A variance differs from its largest value by rounding if the difference is at most this many
 # roundings for each row.

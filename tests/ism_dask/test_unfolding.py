@@ -451,7 +451,7 @@ def test_bad_input_is_refused(options, rows, y, message):
 def test_hostile_rows_and_weights_are_unfolded():
     rows, y = load_iris(return_X_y=True)
     model = ColoredMVU(n_eigenvectors=8)
-    fits = [clone(model).fit(each, y) for each in (rows * 1e120, rows + 1e6, rows[:, :1])]
+    fits = [clone(model).fit(each, y) for each in (rows * 1e110, rows + 1e6, rows[:, :1])]
     single = (1e16 * rows).astype(np.float32)
     fits.append(ColoredMVU(nu=1.1e-20, n_eigenvectors=8, **RAW).fit(single, y))
     for nu in (1e-12, 1e12):
