@@ -38,7 +38,7 @@ from benchmarks.paper.settings import (
 from ism_dask._types import Array
 from ism_dask.clustering.kmeans import kmeans
 from ism_dask.clustering.spectral_embedding import Graph
-from ism_dask.engines import Auto
+from ism_dask.engines import EngineOptions
 from ism_dask.gamma.embedding_guides import EMBEDDING, normalise_rows
 from ism_dask.kernels import Affinity, Gaussian, Kernel
 from ism_dask.rows.shards import cut
@@ -175,7 +175,7 @@ def spectral_clusters(Z: Any, n_clusters: int, *, random_state: Any = None) -> A
     with single_threaded_blas():
         affinity = Affinity.for_kernel(Gaussian(), sample)
         graph = Graph.from_shards(
-            cut(rows), affinity, Auto(tol=_LEFT_OUT), sample=sample, seed=seed
+            cut(rows), affinity, EngineOptions(tol=_LEFT_OUT), sample=sample, seed=seed
         )
         U = graph.embedded(np.eye(q), n_clusters).shards.gather_fact(EMBEDDING)[:, :-1]
         return kmeans(normalise_rows(U), n_clusters, seed=seed)[1]

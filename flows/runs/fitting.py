@@ -34,7 +34,7 @@ from flows.settings.base import DataSettings, FlowSettings
 from flows.settings.kernels import fitted_kernel, kernel_record
 from flows.settings.runs import DEPENDENCE, PREDICTION, SavedRunSettings, SearchSettings
 from ism_dask import PredictiveIKDR, SupervisedIKDR
-from ism_dask.engines import Auto, Landmarks, as_engine
+from ism_dask.engines import EngineOptions
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.observe import FitWatcher, watching_fits
@@ -170,9 +170,7 @@ def shared_parameters(settings: SavedRunSettings) -> dict[str, Any]:
     }
     if criterion == PREDICTION:
         return parameters
-    with_tol = {"auto": Auto, "landmarks": Landmarks}.get(settings.engine)
-    engine = with_tol(settings.engine_tol) if with_tol else as_engine(settings.engine)
-    return {**parameters, "engine": engine}
+    return {**parameters, "engine": EngineOptions(settings.engine, settings.engine_tol)}
 
 
 class _NoWarnings(FitWatcher):

@@ -19,12 +19,10 @@ import scipy.linalg
 
 from ism_dask._types import Array
 from ism_dask.engines import (
-    Auto,
     Engine,
     EngineOptions,
     ExactEngine,
     LandmarkEngine,
-    Landmarks,
     Problem,
     first_that_serves,
 )
@@ -165,13 +163,13 @@ class Graph:
         """Return the graph of the rows of `shards`; `Problem` documents `parameters`.
 
         The sample is among them. An engine that can only compute Phi does not serve the graph:
-        `Auto` takes its place.
+        "auto" takes its place.
         """
         ones = Dependence(Gamma(np.ones(1)), np.ones((shards.n_rows, 1)))
         values = affinity.whole.mapped(ValueAsSlope)
         problem = Problem.from_dependence(shards, values, ones, **parameters)
         if engine.refusal(problem, 1):
-            engine = Auto()
+            engine = EngineOptions()
         affinity = replace(affinity, narrow=affinity.narrow and not published)
         return cls(affinity, problem, engine, published)
 
@@ -180,9 +178,8 @@ class Graph:
         problem, kernel = self.problem, self.affinity.whole
         if problem.shards.n_rows <= _DENSE:
             return self._by_kernel(kernel, problem.shards, k, ExactEngine.name, extended=False)
-        sample, engine = np.asarray(problem.sample), self.engine
-        if isinstance(engine, Landmarks):  # or `Auto`
-            engine = replace(engine, tol=max(_START_TOL, engine.tol))
+        sample = np.asarray(problem.sample)
+        engine = replace(self.engine, tol=max(_START_TOL, self.engine.tol))
         embed = partial(self._by_engine, kernel, problem.shards, sample, k, extended=False)
         return first_that_serves(engine.engines(problem, k), embed)
 

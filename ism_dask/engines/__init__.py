@@ -7,26 +7,18 @@ from ism_dask.engines.exact import ExactEngine
 from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine
 from ism_dask.engines.options import (
     ENGINES,
-    Auto,
-    ClosedForm,
     EngineOptions,
-    Exact,
-    Landmarks,
     as_engine,
     first_that_serves,
 )
 
 __all__ = [
     "ENGINES",
-    "Auto",
-    "ClosedForm",
     "DeclinedError",
     "Engine",
     "EngineOptions",
-    "Exact",
     "ExactEngine",
     "LandmarkEngine",
-    "Landmarks",
     "Problem",
     "as_engine",
     "first_that_serves",

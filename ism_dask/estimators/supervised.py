@@ -260,7 +260,7 @@ default "auto"
         applies, and the next one if that engine declines. "landmarks", which "auto" considers from
         4,000 rows up, approximates Phi, and `engine_error_` says what that does to J; the other
         engines leave nothing out. An engine may also be an object with its options, such as
-        `ism_dask.engines.Landmarks(tol=1e-3)`.
+        `ism_dask.engines.EngineOptions("landmarks", tol=1e-3)`.
     standardize, rotation, avoid_weight, class_weight, warm_start
         As in `PredictiveIKDR`.
     random_state : int, RandomState or None, default None

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from definition import Definition, centred, equal_classes, standardised
 
-from ism_dask.engines import Auto, Exact, Landmarks
+from ism_dask.engines import EngineOptions
 from ism_dask.estimators.input_rows import row_order
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import (
@@ -133,7 +133,7 @@ def hostile(seed):
     kernels += [RelativeGaussian(int(rng.integers(1, 9))), _SUM]
     number, tol = rng.integers(3), float(10 ** rng.uniform(-11, -2))
     settings = {
-        "engine": (Auto(tol=tol), Exact(), Landmarks(tol=tol))[number],
+        "engine": (EngineOptions(tol=tol), "exact", EngineOptions("landmarks", tol=tol))[number],
         "standardize": bool(rng.integers(4)),
         "solver": ISM(tol=0.01, max_iter=20),
     }

@@ -21,7 +21,7 @@ from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.clustering.alternation import _has_not_halved
-from ism_dask.engines import Landmarks
+from ism_dask.engines import EngineOptions
 from ism_dask.kernels import KERNELS, Gaussian
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.observe import FitWatcher, watching_fits
@@ -225,7 +225,7 @@ def test_a_fit_depends_neither_on_the_place_of_rows_nor_on_the_engine(
         assert_array_equal(fitted.components_, expected.components_)
         assert_array_equal(fitted.labels_, expected.labels_)
     assert_array_equal(expected.predict(csr_array(rows)), expected.predict(rows))
-    by_landmarks = clone(model).set_params(engine=Landmarks(tol=1e-8)).fit(rows, y)
+    by_landmarks = clone(model).set_params(engine=EngineOptions("landmarks", tol=1e-8)).fit(rows, y)
     assert_array_equal(by_landmarks.labels_, expected.labels_)
 
 

@@ -22,7 +22,7 @@ from models import (
 from numpy.testing import assert_allclose, assert_array_equal
 
 from ism_dask import stationarity
-from ism_dask.engines import ENGINES, DeclinedError, Landmarks, as_engine, first_that_serves
+from ism_dask.engines import ENGINES, DeclinedError, EngineOptions, as_engine, first_that_serves
 from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine, task_bytes
 from ism_dask.engines.lowrank.landmarks import (
     LargestRemainders,
@@ -72,7 +72,7 @@ def _expected(kernel, target):
 
 
 def _is_served(engine, kernel, target):
-    return ENGINES[engine].kind.refusal(_problem(kernel, target), Q) is None
+    return ENGINES[engine].refusal(_problem(kernel, target), Q) is None
 
 
 CASES = [each for each in product(ENGINES, ALL, TARGETS) if _is_served(*each)]
@@ -83,7 +83,7 @@ CASES = [each for each in product(ENGINES, ALL, TARGETS) if _is_served(*each)]
 def test_engine_gives_the_definition(engine, kernel, target, rows):
     phi0, phi, J = _expected(kernel, target)
     # An approximate engine has to be right to the digits that are compared.
-    precise = Landmarks(tol=1e-12) if engine == "landmarks" else engine
+    precise = EngineOptions("landmarks", tol=1e-12) if engine == "landmarks" else engine
     served = first_engine(precise, _problem(kernel, target, rows), Q)
     digits = 1e-8 if served.approximate else 1e-10
     near = {"rtol": digits, "atol": digits * np.abs(phi).max()}
@@ -294,7 +294,7 @@ def test_the_error_is_within_its_bound_and_falls_with_the_tolerance(kernel, targ
     true = _engine("exact", X, y, kernel, 3).phi(W)
     errors = []
     for tol in (1e-2, 1e-4, 1e-6, 1e-8):
-        found = _engine(Landmarks(tol=tol), X, y, kernel, 3, 200).phi(W)
+        found = _engine(EngineOptions("landmarks", tol=tol), X, y, kernel, 3, 200).phi(W)
         assert abs(found.objective / true.objective - 1) <= found.error
         errors.append(_apart(found.phi, true.phi))
         assert errors[-1] < 10 * tol
@@ -348,7 +348,9 @@ def test_outliers_that_no_sample_saw_are_found():
     X[far] += 40 * np.random.default_rng(3).normal(size=(len(far), 4))
     sample = np.delete(X, far, axis=0)[:800]
     W = _basis(4, 2)
-    engine = _engine(Landmarks(tol=1e-6), X, y, Gaussian(2.0), 2, 500, sample=sample)
+    engine = _engine(
+        EngineOptions("landmarks", tol=1e-6), X, y, Gaussian(2.0), 2, 500, sample=sample
+    )
     found = engine.phi(W)
     true = _engine("exact", X, y, Gaussian(2.0), 2).phi(W)
     assert _apart(found.phi, true.phi) < 1e-5
@@ -398,7 +400,9 @@ def test_a_sample_where_the_kernel_is_zero_and_a_tolerance_below_rounding():
     assert _apart(*(engine.phi(np.eye(3)).phi for engine in engines)) < 1e-3
     X, y = _data(2000, d=3)
     with pytest.raises(DeclinedError, match="`tol` of the engine allows 1e-17"):
-        first_engine(Landmarks(tol=1e-17), problem_of(X, y, Multiquadric(1.0)), 3).phi(np.eye(3))
+        first_engine(
+            EngineOptions("landmarks", tol=1e-17), problem_of(X, y, Multiquadric(1.0)), 3
+        ).phi(np.eye(3))
 
 
 @pytest.mark.parametrize(
@@ -451,7 +455,7 @@ def test_a_task_takes_no_more_memory_than_planned(kind):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(4000, 300)).astype(kind), rng.integers(0, 5, 4000)
     problem = problem_of(X, y, Gaussian(25.0), 4000)
-    at = first_engine(Landmarks(tol=1e-3), problem, 5)._evaluated(_basis(300, 5))
+    at = first_engine(EngineOptions("landmarks", tol=1e-3), problem, 5)._evaluated(_basis(300, 5))
     spread = at.expansion.psi_coefficients(at.moments)
     piece = loaded(at.points.parts[0])
     used = most_memory(lambda: at.expansion.phi_sums(piece, spread))
@@ -459,7 +463,7 @@ def test_a_task_takes_no_more_memory_than_planned(kind):
 
 
 def test_a_sample_tells_the_residual_well(monkeypatch):
-    engine = _engine(Landmarks(tol=1e-2), *_data(2400), Gaussian(2.5), 2, 600)
+    engine = _engine(EngineOptions("landmarks", tol=1e-2), *_data(2400), Gaussian(2.5), 2, 600)
     begun, ended = (
         ISM(tol=1e-10, angle_tol=1e-8, max_iter=n).solve(engine, 2, TimeLimit()) for n in (1, 100)
     )

@@ -9,7 +9,7 @@ from scipy.linalg import subspace_angles
 from sklearn.datasets import make_blobs
 
 from ism_dask.clustering.spectral_embedding import Graph
-from ism_dask.engines import Landmarks, as_engine
+from ism_dask.engines import EngineOptions
 from ism_dask.gamma.embedding_guides import EMBEDDING
 from ism_dask.kernels import KERNELS, Affinity, Gaussian, Laplacian, Linear, Multiquadric
 from ism_dask.kernels.pairing import median_distance
@@ -44,7 +44,7 @@ def check(embedding, K_matrix, k, tol, share=0.3):
 
 
 def graph(X, rows, kernel, engine, tol=1e-12, published=False):
-    options = Landmarks(tol=tol) if engine == "landmarks" else as_engine(engine)
+    options = EngineOptions(engine, tol)
     affinity = Affinity(kernel)
     return Graph.from_shards(cut(X, rows), affinity, options, published=published, sample=X)
 
