@@ -106,13 +106,14 @@ def _fit_finding(result: FitResult) -> str:
     """Return what a fit has found, with how sure it is, in a sentence without its end."""
     label, q = result.label or "the label", len(result.eigenvalues)
     features, s = count_noun(q, "new feature"), "s" * (q == 1)
-    held_out = {each.q: each.explained for each in result.dimensions or ()}.get(q)
+    tried = result.selection.tried[:1] if result.selection else ()
     if not result.predicts:
         words = f"{features} depend{s} on {label} with J = {number(result.objective)} (HSIC)"
-    elif held_out is None:
-        words = f"{features} explain{s} {share(result.objective)} of {label} in the rows of the fit"
+    elif tried:
+        unseen = f"{share(tried[0].explained)} +- {share(tried[0].error)}"
+        words = f"{features} explain{s} {unseen} of {label} in rows that W has not seen"
     else:
-        words = f"{features} explain{s} {share(held_out)} of {label}, each row by the others"
+        words = f"{features} explain{s} {share(result.objective)} of {label} in the rows of the fit"
     if result.certainty is None:
         return words
     low, high = result.certainty.standardized_interval
@@ -166,6 +167,7 @@ def certainty_block(certainty: Certainty) -> Block:
     facts = (
         Fact("Distance from the truth", f"{low:.2g} to {high:.2g}", say("certainty.distance")),
         Fact("Columns clear of all others", first, say("certainty.clear")),
+        *(Fact("Doubt", each) for each in certainty.doubts),
     )
     names = [each.feature for each in shares]
     intervals = [(each.share, each.low, each.high) for each in shares]

@@ -75,6 +75,7 @@ class SettingTried(JsonRecord):
     width: float | None
     ridge: float | None
     explained: float
+    error: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +181,7 @@ class Certainty(JsonRecord):
     retention: tuple[float, ...]
     separated: int  # features that stand clear of all others: those with the largest shares
     shares: tuple[ShareInterval, ...]  # the largest ones, largest first
+    doubts: tuple[str, ...] = ()  # why the intervals may be too short
 
 
 @dataclass(frozen=True, kw_only=True)

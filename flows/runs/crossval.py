@@ -14,7 +14,7 @@ from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.dummy import DummyClassifier
 from sklearn.metrics import confusion_matrix
-from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
@@ -53,20 +53,32 @@ class FoldPlan:
 def deal_folds(settings: CrossvalSettings, data: Dataset) -> tuple[LabelledDataset, list[FoldPlan]]:
     """Return the rows of a stored data set with their label, and the folds to compute of them."""
     labelled = label_of(data, settings)
-    plans = plan_folds(labelled, settings.folds, settings.seed)
+    groups = side_labels(settings, labelled).get("groups")
+    plans = plan_folds(labelled, settings.folds, settings.seed, groups)
     return labelled, [plans[number - 1] for number in settings.fold_numbers]
 
 
-def plan_folds(labelled: LabelledDataset, folds: int, seed: int) -> list[FoldPlan]:
-    """Split the rows at random into folds, each with the same share of every class."""
+def plan_folds(
+    labelled: LabelledDataset, folds: int, seed: int, groups: Array | None = None
+) -> list[FoldPlan]:
+    """Split the rows at random into folds, each with the same share of every class.
+
+    Rows of one of the `groups` (n,) are in one fold.
+    """
     smallest = int(labelled.class_sizes.min())
     if smallest < folds:
         raise SettingsError(
             f"`folds` is {folds}, but the smallest class of {labelled.data.name} has "
             f"{smallest} rows and each fold needs one; expected at most {smallest}"
         )
-    splitter = StratifiedKFold(folds, shuffle=True, random_state=seed)
-    splits = splitter.split(np.empty((len(labelled.y), 0)), labelled.y)
+    if groups is not None and len(np.unique(groups)) < folds:
+        raise SettingsError(
+            f"`folds` is {folds}, but there are {len(np.unique(groups))} groups; expected one for "
+            "each fold or more"
+        )
+    kind = StratifiedKFold if groups is None else StratifiedGroupKFold
+    splitter = kind(folds, shuffle=True, random_state=seed)
+    splits = splitter.split(np.empty((len(labelled.y), 0)), labelled.y, groups)
     return [FoldPlan(number, *parts) for number, parts in enumerate(splits, start=1)]
 
 

@@ -230,7 +230,7 @@ def with_label(
 def side_labels(settings: SearchSettings, labelled: LabelledDataset) -> Mapping[str, Array]:
     """Return labels (n,) or (n, t) beside the one to explain, by the argument of `fit`.
 
-    They are what a fit is to avoid, or is given.
+    They are what a fit is to avoid, or is given, and groups of rows.
     """
     return {
         side: _side_columns(side, names, labelled)
@@ -244,8 +244,8 @@ def _side_names(settings: SearchSettings) -> tuple[str, ...]:
     names = tuple(name for side in SIDES for name in split_names(getattr(settings, side)))
     if names and settings.label is None:
         raise SettingsError(
-            f"`label` is None, and {', '.join(names)} are to be avoided or given; name the column "
-            "to explain with --label"
+            f"`label` is None, and {', '.join(names)} are to be avoided, given or groups; name the "
+            "column to explain with --label"
         )
     return names
 

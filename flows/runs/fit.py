@@ -106,4 +106,5 @@ def _certainty_record(result: Intervals, data: Dataset) -> Certainty:
             ShareInterval(feature=names[j], **dict(zip(_SHARE, numbers[j], strict=True)))
             for j in largest
         ),
+        doubts=result.doubts,
     )

@@ -32,7 +32,7 @@ from flows.results.runs import (
 from flows.runs.data import Array, target_of
 from flows.settings.base import DataSettings, FlowSettings
 from flows.settings.kernels import fitted_kernel, kernel_record
-from flows.settings.runs import DEPENDENCE, PREDICTION, SavedRunSettings, SearchSettings
+from flows.settings.runs import ALL, DEPENDENCE, PREDICTION, SavedRunSettings, SearchSettings
 from ism_dask import PredictiveIKDR, SupervisedIKDR
 from ism_dask.engines import EngineOptions
 from ism_dask.estimators.base import IKDR
@@ -143,10 +143,10 @@ def _contributions(model: IKDR) -> tuple[Contribution, ...] | None:
 
 
 def _few_columns(model: IKDR) -> FewColumns | None:
-    """Return what a limit on the columns has chosen, or None if there was no limit."""
-    if not isinstance(model, SupervisedBase) or model.max_features is None:
+    """Return which columns W uses, or None if it uses all."""
+    if (full := model.report_.full_objective) is None:
         return None
-    share = model.objective_ / model.report_.full_objective if model.report_.full_objective else 1.0
+    share = model.objective_ / full if full else 1.0
     return FewColumns(used=int(model.get_support().sum()), share_of_objective=float(share))
 
 
@@ -209,8 +209,9 @@ def fit(
 ) -> FittedModel[SupervisedBase]:
     """Fit W to rows X (n, d) and labels y (n,), and report progress as the share `part`.
 
-    Rows count by their weights (n,), if there are some. `sides` are the labels to avoid and those
-    that are given, by the arguments of the estimator.
+    Rows count by their weights (n,), if there are some. `sides` are the labels to avoid, those that
+    are given and those of groups, by the arguments of the estimator. A fit by dependence has no
+    unseen rows, so that groups do not matter to it.
     With `start`, the fit begins at the W of that model, with the kernel parameters, or the width
     and the ridge, that it had.
     """
@@ -224,7 +225,7 @@ def fit(
         "warm_start": start is not None,
     }
     if settings.max_features is not None:
-        parameters["max_features"] = settings.max_features
+        parameters["max_features"] = None if settings.max_features == ALL else settings.max_features
     model = _ESTIMATORS[settings.criterion](settings.n_components, **parameters)
     if start is not None:
         model.components_ = start.components
@@ -233,6 +234,8 @@ def fit(
             model.setting_ = Setting(chosen.width, chosen.ridge)
             model.report_ = FitReport(target=chosen.target)
             model.status_ = Status(start.metrics["status"])
+    if settings.criterion == DEPENDENCE:
+        sides = {name: values for name, values in sides.items() if name != "groups"}
     with watched_fit(part, as_solver(model.solver)) as reports:
         return timed_fit(model, X, y, weights, reports, **sides)
 

@@ -31,12 +31,14 @@ if TYPE_CHECKING:
     from ism_dask.kernels import Kernel
 
 # Settings of a fit that name labels beside the one to explain.
-SIDES = ("avoid", "given")
+SIDES = ("avoid", "given", "groups")
 _KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
 # Settings that are options of the solver ism alone.
 _OF_ISM = ("tol", "angle_tol")
 # The criteria, and what a cross-validation by both of them is called.
 PREDICTION, DEPENDENCE, BOTH = "prediction", "dependence", "both"
+# `max_features` of W that may use all columns.
+ALL = "all"
 
 
 def components_setting(
@@ -237,21 +239,28 @@ class SearchSettings(SavedRunSettings):
         about="The label that is known: new features explain what it leaves; or several, "
         "separated by commas.",
     )
+    groups: str | None = data_setting(
+        None,
+        about="The label whose rows stay together where unseen rows judge, such as patient: in "
+        "folds, and in the choices of a fit by prediction.",
+    )
     balanced: bool = data_setting(
         False, about="Give all classes the same weight, however many rows they have."
     )
     max_features: int | str | None = solver_setting(
         None,
-        about="How many columns W may use, chosen by their stability; auto: as few as keep J on "
-        "other rows. Default: all columns.",
+        about="How many columns W may use; significant: those whose weights noise does not "
+        "explain; all. Default: significant ones where other rows are then predicted better.",
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "max_features", number := number_of(self.max_features))
-        if number not in (None, "auto") and not (isinstance(number, int) and number > 0):
+        words = (None, ALL, "auto", "significant")
+        if number not in words and not (isinstance(number, int) and number > 0):
             raise SettingsError(
-                f'`max_features` is {number!r}; expected a number of columns from 1 up, or "auto"'
+                f"`max_features` is {number!r}; expected a number of columns from 1 up, "
+                '"significant" or "all"'
             )
         if self.criterion != DEPENDENCE:
             self._check_prediction()

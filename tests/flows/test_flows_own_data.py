@@ -444,6 +444,13 @@ def test_columns_to_avoid_and_given_ones_are_no_features(here, sales, tmp_path):
     assert_allclose(load_model("known").components, known.components_, atol=1e-3)
     crossed = here("crossval", "sales", *words, "--avoid", "age", "--first", 1, "--json")
     assert crossed.answer["settings"]["avoid"] == "age"
+    few = here("crossval", "sales", *words, "--groups", "region")
+    assert "groups; expected one for each fold or more" in few.failed(2)
+    predicted = ("fit", "sales", "--label", "churned", "-q", 1, "--plain", "--run", "grouped")
+    assert here(*predicted, "--groups", "age").status == 0
+    y, X = (sales["churned"] == "yes").astype(int), rows
+    grouped = PredictiveIKDR(1).fit(X, y, groups=sales["age"])
+    assert_allclose(load_model("grouped").components, grouped.components_, atol=1e-3)
     assert "is the label to explain" in here("fit", "sales", *words, "--given", "churned").failed(2)
     assert "`--avoid` is 'sex'" in here("fit", "sales", "--avoid", "sex", "--plain").failed(2)
 

@@ -56,6 +56,15 @@ def test_nothing_of_the_held_out_rows_reaches_the_fit():
     np.testing.assert_allclose(shares, np.bincount(y) / 178, atol=0.05)
 
 
+def test_rows_of_a_group_are_in_one_fold():
+    labelled, groups = label_of(ensure_stored("wine", None), PLAIN), np.arange(178) // 3
+    for plan in plan_folds(labelled, PLAIN.folds, 0, groups):
+        assert not set(groups[plan.train]) & set(groups[plan.test])
+        np.testing.assert_array_equal(np.sort([*plan.train, *plan.test]), np.arange(178))
+    with pytest.raises(SettingsError, match="`folds` is 10, but there are 3 groups; expected one"):
+        plan_folds(labelled, 10, 0, groups % 3)
+
+
 @pytest.mark.parametrize(
     ("run", "settings", "once"),
     [

@@ -211,8 +211,8 @@ def test_a_record_that_lacks_an_entry_is_no_result(here):
 
 def test_a_fit_by_prediction_says_what_was_chosen_and_what_j_is():
     tried = [
-        {"start": "gradient", "width": None, "ridge": None, "explained": 0.8},
-        {"start": "linear", "width": 0.5, "ridge": 0.01, "explained": 0.75},
+        {"start": "gradient", "width": None, "ridge": None, "explained": 0.8, "error": 0.1},
+        {"start": "linear", "width": 0.5, "ridge": 0.01, "explained": 0.75, "error": 0.1},
     ]
     selection = {"width": 0.25, "ridge": 0.1, "target": "law", "tried": tried}
     shown = {"eigenvalues": [2.0, -1.0], "loadings": [[], []], "objective": 0.75}
@@ -250,6 +250,7 @@ CERTAINTY = {
         {"feature": "age", "share": 0.4, "low": 0.3, "high": 0.5},
         {"feature": "income", "share": 0.1, "low": 0.0, "high": 0.2},
     ],
+    "doubts": ["few rows"],
 }
 
 
@@ -262,13 +263,14 @@ def test_intervals_have_a_block():
     assert values(block.facts) == {
         "Distance from the truth": "0.12 to 0.46",
         "Columns clear of all others": "age",
+        "Doubt": "few rows",
     }
     assert "curvature" in block.about
     assert block.tables[0].rows[0] == ("age", "40.0%", "30.0%", "50.0%")
     assert block.tables[1].rows[1][1:] == ("0.40", "0.98")
     for count, words in ((0, "none"), (5, "age, income and 3 more")):
         changed = _fit(certainty={**CERTAINTY, "separated": count})
-        _, clear = certainty_block(changed.certainty).facts
+        _, clear, _ = certainty_block(changed.certainty).facts
         assert clear.value == words
 
 
@@ -328,10 +330,10 @@ def test_the_first_sentence_says_what_was_found_and_how_far_to_trust_it():
     )
     good = _fit(**shown, status="converged", converged=True)
     assert summarise(good).opening.endswith("(HSIC); no check speaks against it.")
-    dimensions = [{"q": q, "explained": q / 3, "gain": 0.1, "needed_gain": 0.0} for q in (1, 2)]
-    selection = {"width": 1.0, "ridge": 0.1, "target": "mean"}
-    chosen = summarise(_fit(**shown, selection=selection, dimensions=dimensions))
-    assert chosen.finding == "2 new features explain 66.7% of y, each row by the others"
+    tried = [{"start": "linear", "width": 1.0, "ridge": 0.1, "explained": 0.667, "error": 0.05}]
+    selection = {"width": 1.0, "ridge": 0.1, "target": "mean", "tried": tried}
+    chosen = summarise(_fit(**shown, selection=selection)).finding
+    assert chosen == "2 new features explain 66.7% +- 5.0% of y in rows that W has not seen"
     assert summarise(_crossed({})).opening == (
         "2 new features classify 100.0% of the held-out rows, ± 0.0% between folds; 1 warning "
         "speaks against it."
