@@ -21,6 +21,7 @@ from ism_dask.kernels import Gaussian
 
 Array = NDArray[Any]
 DEFAULT, PAPER, LASSO = "default", "paper's settings", "LassoNet"
+EVERY, ROTATED = "default, all features", "default, rotated columns"
 # The paper's settings that differ from the defaults of the library; no other place has them.
 PAPER_SETTINGS: dict[str, Any] = {
     "kernel": Gaussian(sigma="median"),
@@ -60,6 +61,20 @@ def _default(X: Array, y: Array, q: int) -> Projection:
     return _fitted(PredictiveIKDR(q, target="auto" if is_classes(y) else "numbers"), X, y)
 
 
+def _every(X: Array, y: Array, q: int) -> Projection:
+    """Return the projection by the library if W keeps all features."""
+    target = "auto" if is_classes(y) else "numbers"
+    return _fitted(PredictiveIKDR(q, target=target, max_features=None), X, y)
+
+
+def _rotated(X: Array, y: Array, q: int) -> Projection:
+    """Return the projection by the defaults if the truth has weights on all columns."""
+    d = X.shape[1]
+    rotation = np.linalg.qr(np.random.default_rng(d).normal(size=(d, d)))[0]
+    turned = _default(X @ rotation, y, q)
+    return Projection(rotation @ turned.in_units_of_rows, X.mean(axis=0), np.ones(d))
+
+
 def _paper(X: Array, y: Array, q: int) -> Projection:
     """Return the projection by the library with the settings of the paper."""
     target = "classes" if is_classes(y) else "linear"
@@ -79,6 +94,8 @@ OTHERS: dict[str, Rival] = {
 METHODS: dict[str, Method] = {
     **{name: partial(by_other_method, rival) for name, rival in OTHERS.items()},
     PAPER: _paper,
+    EVERY: _every,
+    ROTATED: _rotated,
     DEFAULT: _default,
 }
 
