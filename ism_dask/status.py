@@ -84,7 +84,7 @@ _ENDINGS = {
         "take a smaller `tol` of the engine, or engine='exact'",
     ),
     Status.START: (
-        "kept a start, because no W that was fitted predicts unseen rows better",
+        "took a simpler method's W, which predicts unseen rows as well as a fitted one",
         "add rows, or take fewer `n_components`",
     ),
     Status.ROUNDING: (

@@ -127,15 +127,23 @@ class RidgeRegression:
         fits = fits if self.signs is None else fits[self.signs > 0]
         return -0.5 * n * float(np.log(fits.mean() / n)) - half_log_determinant
 
-    def leave_one_out(self, rows: RowsInMemory, W: Array) -> Array:
+    def leave_one_out(self, rows: RowsInMemory, W: Array, groups: Array | None = None) -> Array:
         """Return the squared error (n,) with which the others predict each row.
 
-        It is multiplied by the weight of the row. As in the evidence, columns that X W is not to
-        predict do not count.
+        The others are the rows of other `groups` (n,), if there are groups. The error is multiplied
+        by the weight of the row. As in the evidence, columns that X W is not to predict do not
+        count.
         """
         with square_matrices(rows.X, 2) as (memory, shifted):
             _, factor = self._factor(rows, _projected(rows.X, W), memory, shifted)
-            errors = factor.solution(rows.Y) / factor.inverse_diagonal[:, None]
+            alpha = factor.solution(rows.Y)
+            if groups is None:
+                errors = alpha / factor.inverse_diagonal[:, None]
+            else:
+                errors, inverse = np.empty_like(alpha), factor.solution(np.eye(rows.n_rows))
+                for group in np.unique(groups):
+                    left = np.flatnonzero(groups == group)
+                    errors[left] = np.linalg.solve(inverse[np.ix_(left, left)], alpha[left])
         return rows.weighted(self.sums(errors**2)[0])
 
     def predicted(self, rows: RowsInMemory, W: Array, X: Array) -> Array:

@@ -142,16 +142,19 @@ def prediction_advice(
 ) -> str:
     """Return advice if y or some of the new features seem to explain nothing; else no text."""
     if trials and trials[0].explained <= RULES.clear * trials[0].error:
-        share = f"{trials[0].explained:.3f} +- {trials[0].error:.3f}"
-        advice = (
-            f"unseen rows are hardly predicted better than by their mean (share of y explained: "
-            f"{share}): y may not depend on X at all"
-        )
+        share = f"share of y explained: {trials[0].explained:.3f} +- {trials[0].error:.3f}"
+        advice = f"unseen rows are hardly predicted better than by their mean ({share})"
+        nothing = "y may not depend on X at all"
         if rows.weights is not None and np.ptp(rows.weights):  # the test counts all rows alike
-            return advice
+            return f"{advice}: {nothing}"
         test = dependence_test(rows.X, rows.Y, target="linear", n_permutations=0, random_state=seed)
+        if test.pvalue <= RULES.chance:
+            nothing = (
+                "y does depend on X, but these rows are too few to tell how. Take more rows, or "
+                "fewer `n_components`"
+            )
         return (
-            f"{advice}. A test of independence on {rows.n_rows} rows has the p-value "
+            f"{advice}: {nothing}. A test of independence on {rows.n_rows} rows has the p-value "
             f"{test.pvalue:.2g} (`ism_dask.dependence_test`)"
         )
     useless = np.flatnonzero(objective - parts.lost > RULES.nothing * objective) + 1

@@ -52,14 +52,17 @@ def grown(
         if sample.time_limit.is_over:
             break
         is_last = len(stage) == len(rows.counting)
-        joined = rows.some(target.keys, np.setdiff1d(stage, seen), RULES.judging_rows)
+        joined = rows.of_other_groups(stage, seen)
+        if len(joined) < RULES.fewest_rows:  # no group is new
+            continue
+        joined = rows.some(target.keys, joined, RULES.judging_rows)
         most = RULES.landmarks if is_last else RULES.few_landmarks
         judges = Judges.of_rows(rows, target, sample, joined, most)
         candidates = {choice.start: choice.W}
         if not choice.trials and not sample.avoids:
             candidates.setdefault(LINEAR, sample.starts[LINEAR])
         if len(seen) < RULES.network_rows <= len(stage) and not sample.avoids:
-            others = np.setdiff1d(rows.counting, joined)
+            others = rows.of_other_groups(rows.counting, joined)
             learned = rows.block(target, rows.some(target.keys, others, rows.most_of_a_network))
             candidates[NETWORK] = network_directions(learned, sample.q, rows.seed)
         near = choice.setting
@@ -169,12 +172,13 @@ class Judges:
         cls, rows: TrainingRows, target: Target, sample: Sample, unseen: Array, most: int
     ) -> Judges:
         """Return the judges of rows (k,) that W has not seen."""
-        others = np.setdiff1d(rows.counting, unseen)
+        others = rows.of_other_groups(rows.counting, unseen)
         others = rows.some(target.keys, others, RULES.predicting_rows)
         parts = []
         for numbers, count in ((unseen, RULES.judging_folds), (others, 2 * RULES.judging_folds)):
-            dealt = deal(target.keys[numbers], count, rows.seed)
-            parts.append([rows.block(target, numbers[part]) for part in dealt])
+            groups = None if rows.groups is None else rows.groups[numbers]
+            dealt = deal(target.keys[numbers], count, rows.seed, groups)
+            parts.append([rows.block(target, numbers[part]) for part in dealt if len(part)])
         return cls(sample, parts[0], parts[1], most)
 
     def trial(self, name: str, W: Array, near: Setting) -> Trial:

@@ -51,6 +51,9 @@ from ism_dask.solvers.ascent import Curvature, ascend, diagonalised, no_curvatur
 from ism_dask.solvers.base import TimeLimit
 from ism_dask.status import Status
 
+# `max_features` if unseen rows choose whether there are few.
+AUTO: Any = "auto"
+
 
 def fit_prediction(problem: SupervisedProblem) -> Fitted:
     """Return the fit whose X W predicts y best."""
@@ -64,7 +67,7 @@ def fit_prediction(problem: SupervisedProblem) -> Fitted:
         if most is not None:
             rows.prepared.check_varying(q)
         # Of many features, W may use those that explain most of y by themselves.
-        if most is not None and not warm and rows.prepared.has_many_features:
+        if most not in (None, AUTO) and not warm and rows.prepared.has_many_features:
             rows = with_features(problem, rows, _best_alone(rows, q))
         # Rows that W has not seen choose how many features there are, what of y to predict, from
         # which start, and with which width and ridge; rows that join choose the last two anew.
@@ -78,14 +81,33 @@ def fit_prediction(problem: SupervisedProblem) -> Fitted:
             choice = grown(rows, target, sample, choice, curvature)
         # W climbs on all rows, and then once more with the features that matter alone.
         last_steps = partial(_last_steps, max_iter=solver.max_iter, saved_fit=saved_fit)
-        ascent = last_steps(rows, target, sample, choice, curvature)
-        full_objective = None if most is None else ascent.objective
-        if most is not None:
+        keeps_few = warm and most == AUTO and choice.is_few
+        steps: dict[str, Any] = {"max_iter": 0} if keeps_few else {}
+        ascent = last_steps(rows, target, sample, choice, curvature, **steps)
+        full_objective, first = ascent.objective if choice.is_few else None, sample
+        if choice.is_few:
             rows, choice = _with_few_features(problem, rows, sample, choice, ascent.W)
             sample = rows.sample(target, q)
             ascent = last_steps(rows, target, sample, choice, no_curvature())
-        found = {"target": target.name, "full_objective": full_objective}
-        return _fitted(problem, rows, sample, choice, ascent, q=q, path=path, **found)
+        _check_avoidance(problem, choice, ascent.objective)
+        found: dict[str, Any] = {"target": target.name, "full_objective": full_objective}
+        found |= {"path": path, "first": first}
+        return _fitted(problem, rows, sample, choice, ascent, q=q, **found)
+
+
+def _check_avoidance(problem: SupervisedProblem, choice: Choice, objective: float) -> None:
+    """Raise a ValueError if W tells more of what it is to avoid than of y, in unseen rows as well.
+
+    W tells a little of anything in the rows that it is fitted to.
+    """
+    is_clear = any(each.explained > RULES.clear * each.error for each in choice.trials)
+    if problem.avoid is not None and objective <= 0.0 and not is_clear:
+        weight = problem.parameters.avoid_weight
+        raise ValueError(
+            f"no W was found that explains y and avoids `avoid`: J is {objective:.3g}, which is "
+            "the share of y less `avoid_weight` times that of what is avoided; expected more than "
+            f"0. Lower `avoid_weight` ({weight:g}), or leave out of `avoid` what y follows from"
+        )
 
 
 def training_rows(problem: SupervisedProblem, time_limit: TimeLimit | None = None) -> TrainingRows:
@@ -95,7 +117,8 @@ def training_rows(problem: SupervisedProblem, time_limit: TimeLimit | None = Non
     limit = time_limit or TimeLimit()
     with on_this_machine() if fits_memory(problem.X.shape) else nullcontext():
         prepared = problem.prepared(kernel)
-        return TrainingRows(prepared, problem.targets, problem.weights, kernel, seed, limit)
+        targets, weights, groups = problem.targets, problem.weights, problem.groups
+        return TrainingRows(prepared, targets, weights, kernel, seed, limit, groups)
 
 
 def with_features(problem: SupervisedProblem, rows: TrainingRows, chosen: Array) -> TrainingRows:
@@ -147,9 +170,19 @@ def _choices(
     watcher.on_selection(count - 1, count)
     choice = evident(target, q)
     if not few and rows.n_rows < RULES.network_rows:  # else rows that join will judge
-        choice = choose(rows.sample(target, q), choice)
+        few_of = rows.prepared.features if _tries_few(problem, rows, q) else None
+        choice = choose(rows.sample(target, q), choice, few_of)
     watcher.on_selection(count, count)
+    if problem.parameters.max_features not in (None, AUTO):
+        choice = replace(choice, is_few=True)
     return q, path, target, choice
+
+
+def _tries_few(problem: SupervisedProblem, rows: TrainingRows, q: int) -> bool:
+    """Return whether W may turn out to have few features alone."""
+    n_weights = (int(rows.prepared.affine.varying.sum()) - q) * q
+    is_small = rows.are_one_block and n_weights <= RULES.tried_weights
+    return is_small and problem.parameters.max_features == AUTO
 
 
 def _earlier_choice(problem: SupervisedProblem, rows: TrainingRows) -> tuple[Target, Choice]:
@@ -164,7 +197,9 @@ def _earlier_choice(problem: SupervisedProblem, rows: TrainingRows) -> tuple[Tar
             "set warm_start=False"
         )
     W, is_start = rows.prepared.lower(fitted.components_), fitted.status_ is Status.START
-    choice = Choice(W, fitted.setting_, np.nan, "earlier fit", is_start)
+    most, used = fitted.max_features, np.asarray(fitted.components_.any(axis=0))
+    is_few = not used[rows.prepared.affine.varying].all() if most == AUTO else most is not None
+    choice = Choice(W, fitted.setting_, np.nan, "earlier fit", is_start, is_few)
     return rows.targets[fitted.report_.target], choice
 
 
@@ -207,12 +242,16 @@ def _with_few_features(
     most, prepared = problem.parameters.max_features, rows.prepared
     weights, size = prepared.lift(W.T).T, int(most) if is_whole(most) else None
     features, regression = prepared.features, sample.regression(choice.setting)
-    with on_this_machine():
-        chosen, few = few_features(sample.rows, regression, features, weights, size)
+    if most == AUTO and problem.earlier is not None:
+        chosen = np.asarray(problem.earlier.any(axis=0))
+        few = np.where(chosen[:, None], weights, 0.0)
+    else:
+        with on_this_machine():
+            chosen, few = few_features(sample.rows, regression, features, weights, size)
     rows = with_features(problem, rows, chosen)
     # The trials were judged on unseen rows with all features.
-    W, trials = rows.prepared.orthonormal(few.T), choice.trials
-    return rows, Choice(W, choice.setting, np.nan, choice.start, trials=trials)
+    W = rows.prepared.orthonormal(few.T)
+    return rows, replace(choice, W=W, evidence=np.nan, is_start=False)
 
 
 def _fitted(
@@ -223,13 +262,14 @@ def _fitted(
     ascent: Solution,
     *,
     q: int,
+    first: Sample,
     path: tuple[DimensionTrial, ...],
     **report: Any,
 ) -> Fitted:
     """Return the solution of a fit, with the eigengap of Phi on the sample, and its attributes.
 
-    If fewer than q directions vary, W has others, in which the rows are constant. `report` are
-    fields of the `FitReport`.
+    If fewer than q directions vary, W has others, in which the rows are constant. The sample
+    `first` has all features, of which the fit may have few. `report` are fields of the `FitReport`.
     """
     prepared, W, regression = rows.prepared, ascent.W, sample.regression(choice.setting)
     more = q - W.shape[1]
@@ -252,7 +292,7 @@ def _fitted(
     if problem.avoid is not None:
         every = problem.dependence_rows(prepared, regression.kernel, q)
         avoided = measured_avoidance(every, turned.W, problem.dependence)
-    advice = prediction_advice(choice.trials, sample.rows, rows.seed, parts, solution.objective)
+    advice = prediction_advice(choice.trials, first.rows, rows.seed, parts, solution.objective)
     attributes = {
         **solution_attributes(
             turned,

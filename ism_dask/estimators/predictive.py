@@ -42,20 +42,22 @@ default "auto"
         0 and 1, or columns of classes), or as numbers. "auto" takes labels, and whole numbers with
         up to 20 different values, as classes, or as "labels" if y has several columns, and other
         numbers as "numbers". It raises an error for whole numbers with more than 20 different
-        values. "numbers" predicts the numbers themselves, or functions of them if only these depend
-        on X. "linear" means the numbers themselves, "gaussian"
-        functions of a gaussian kernel of median width, "multiscale" those of three gaussian
-        kernels: of the median width, half of it and a quarter of it.
-    max_features : int, "auto" or None, default None
-        The number of features that W may use; None means all. W is fitted to all features first.
-        Then the weakest ones go in stages, while W climbs on the others, on a sample of up to 1,250
-        rows. With a number, those with the smallest shares go until this number remains. With
-        "auto" those go whose weights noise alone may explain, at a chance of 1% that one of all
-        remains by noise. W is fitted again to all rows with these features alone; all other weights
-        are exactly zero. `history_`, `n_iter_` and `converged_` belong to this last fit. If there
-        are more features than half as many rows, the first fit takes only those that explain most
-        of y by themselves, one for every five rows: a feature that counts only beside others is
-        missed.
+        values. "numbers" predicts the numbers themselves, or functions of their ranks if these
+        depend on X in more ways, as with outliers, skew or unequal spread. "linear" means the
+        numbers themselves, "gaussian" functions of a gaussian kernel of median width, "multiscale"
+        those of three gaussian kernels: of the median width, half of it and a quarter of it.
+    max_features : int, "auto", "significant" or None, default "auto"
+        The number of features that W may use; None means all. All other weights are exactly zero.
+        W is fitted to all features first. Then the weakest ones go in stages, while W climbs on the
+        others: with a number those with the smallest shares, until this number remains; with
+        "significant" those whose weights noise alone may explain, at a chance of 1% that one of all
+        remains by noise. "auto" does so where unseen rows are then predicted better, and otherwise
+        takes all features; it is tried with up to some 900 rows and 300 free weights, (d - q) q.
+        Of more rows a sample chooses for the others. W is fitted again to all rows with the
+        features that remain; `history_`, `n_iter_` and `converged_` belong to this last fit. With
+        a number or "significant", if there are more features than half as many rows, the first fit
+        takes only those that explain most of y by themselves, one for every five rows: a feature
+        that counts only beside others is missed.
     solver : "ascent" or Ascent, default "ascent"
         Limits of the steps, such as `ism_dask.solvers.Ascent(max_iter=200, max_seconds=60)`.
     standardize : bool, default True
@@ -147,10 +149,11 @@ default "auto"
     """
 
     needs_definite_kernel = True
+    judges_by_unseen_rows = True
     _fitted = staticmethod(fit_prediction)
 
     _: KW_ONLY
-    max_features: int | str | None = None
+    max_features: int | str | None = "auto"
     solver: str | Solver = "ascent"
 
     def _certified(self, problem: SupervisedProblem) -> Certificate:

@@ -35,9 +35,15 @@ from ism_dask.gamma.row_values import (
     target_as_array,
 )
 from ism_dask.gamma.side_information import SideInformation, SideRegression, conditional
-from ism_dask.gamma.targets import is_indicator, target_dependence, target_name
+from ism_dask.gamma.targets import (
+    is_indicator,
+    normal_scores,
+    target_dependence,
+    target_name,
+)
 from ism_dask.kernels import Kernel
-from ism_dask.rows.raw import fits_memory, is_sparse
+from ism_dask.rows.raw import as_dense, fits_memory, is_sparse
+from ism_dask.selection.rules import RULES
 
 if TYPE_CHECKING:
     from ism_dask.estimators.supervised import SupervisedBase
@@ -50,7 +56,8 @@ _DIGESTED_NUMBERS = 10_000_000
 class SupervisedProblem:
     """What a supervised fit is to solve; nothing of the estimator, its parameters, is set.
 
-    Fitted arrays go to the `library` that the rows came from; None stands for NumPy.
+    Rows with equal numbers in `groups` (n,) stay together in folds. Fitted arrays go to the
+    `library` that the rows came from; None stands for NumPy.
     """
 
     parameters: SupervisedBase
@@ -59,12 +66,13 @@ class SupervisedProblem:
     weights: Array | None = None
     avoid: SideInformation | None = None
     given: SideInformation | None = None
+    groups: Array | None = None
     library: Device | None = None
 
     @property
     def sides(self) -> tuple[str, ...]:
-        """Which of "avoid" and "given" there are."""
-        sides = {"avoid": self.avoid, "given": self.given}
+        """Which of "avoid", "given" and "groups" there are."""
+        sides = {"avoid": self.avoid, "given": self.given, "groups": self.groups}
         return tuple(name for name, side in sides.items() if side is not None)
 
     @property
@@ -78,20 +86,21 @@ class SupervisedProblem:
         return self.dependence_on(target_name(self.y, self.parameters.target))
 
     @cached_property
-    def _dependences(self) -> dict[str, Dependence]:
+    def _dependences(self) -> dict[tuple[str, bool], Dependence]:
         return {}
 
-    def dependence_on(self, reading: str) -> Dependence:
+    def dependence_on(self, reading: str, *, of_ranks: bool = False) -> Dependence:
         """Return the dependence to explain, for a reading of y; each is computed once."""
-        if reading in self._dependences:
-            return self._dependences[reading]
-        dependence = target_dependence(self.y, reading, self.weights)
+        if (key := (reading, of_ranks)) in self._dependences:
+            return self._dependences[key]
+        y = normal_scores(self.y, self.weights) if of_ranks else self.y
+        dependence = target_dependence(y, reading, self.weights)
         if self.regression is not None:
             dependence = conditional(dependence, self.regression)
         if self.avoid is not None:
             avoided = self.avoid.dependence(self.weights)
             dependence = avoiding(dependence, avoided, self.parameters.avoid_weight)
-        self._dependences[reading] = dependence
+        self._dependences[key] = dependence
         return dependence
 
     @cached_property
@@ -151,17 +160,49 @@ class SupervisedProblem:
     def in_order(self) -> SupervisedProblem:
         """Return the problem without rows of weight 0, with rows in an order of their own.
 
-        Rows that are too large for memory stay as they are.
+        Copies of a row become one row, where unseen rows judge: else they could be copies of seen
+        ones. Rows that are too large for memory stay as they are.
         """
-        sides = [each.sort_keys for each in (self.avoid, self.given) if each is not None]
-        rows = row_order(self.X, self.y, self.weights, sides)
+        rows = row_order(self.X, self.y, self.weights, self._sort_keys)
         if rows is None:
             return self
+        ordered = self._part(rows)
+        return ordered._without_copies() if self.parameters.judges_by_unseen_rows else ordered
+
+    @property
+    def _sort_keys(self) -> list[Array]:
+        """What belongs to the rows beside X and y: arrays of n rows."""
+        sides = [each.sort_keys for each in (self.avoid, self.given) if each is not None]
+        return sides if self.groups is None else [*sides, self.groups]
+
+    def _part(self, rows: Array) -> SupervisedProblem:
+        """Return the problem with some of the rows (k,)."""
         avoid, given = (each and each.part(rows) for each in (self.avoid, self.given))
-        weights = None if self.weights is None else self.weights[rows]
-        return replace(
-            self, X=self.X[rows], y=self.y[rows], weights=weights, avoid=avoid, given=given
+        weights, groups = (
+            None if each is None else each[rows] for each in (self.weights, self.groups)
         )
+        y = self.y[rows]
+        return replace(
+            self, X=self.X[rows], y=y, weights=weights, avoid=avoid, given=given, groups=groups
+        )
+
+    def _without_copies(self) -> SupervisedProblem:
+        """Return the problem with neighbours that are equal as one row, with their sum of weights.
+
+        In the order of rows, copies are neighbours.
+        """
+        is_copy = np.ones(len(self.y) - 1, dtype=bool)
+        for values in (self.y, *self._sort_keys):
+            equal = values[1:] == values[:-1]
+            is_copy &= equal.reshape(len(equal), -1).all(axis=1)
+        likely = np.flatnonzero(is_copy)
+        above, below = (as_dense(self.X[each]) for each in (likely, likely + 1))
+        is_copy[likely] = (above == below).all(axis=1)
+        if not is_copy.any():
+            return self
+        firsts = np.flatnonzero(np.r_[True, ~is_copy])
+        weights = np.ones(len(self.y)) if self.weights is None else self.weights
+        return replace(self._part(firsts), weights=np.add.reduceat(weights, firsts))
 
     @property
     def digest(self) -> str:
@@ -171,7 +212,7 @@ class SupervisedProblem:
         """
         counts = self.weights
         parts = [self.y, np.empty(0) if counts is None or not np.ptp(counts) else counts]
-        parts += [each.sort_keys for each in (self.avoid, self.given) if each is not None]
+        parts += self._sort_keys
         digest = blake2b(digest_size=16)
         if fits_memory(self.X.shape):
             some = self.X[:: -(-math.prod(self.X.shape) // _DIGESTED_NUMBERS)]
@@ -192,6 +233,7 @@ def supervised_problem(
     *,
     avoid: Any = None,
     given: Any = None,
+    groups: Any = None,
 ) -> SupervisedProblem:
     """Return the problem that a fit to these rows solves, with all rows in the order given.
 
@@ -200,7 +242,7 @@ def supervised_problem(
     parameters.check_parameters()
     library = Device.of_array(row_source(X))
     parameters = parameters.on_host()
-    sample_weight, avoid, given = map(on_this_host, (sample_weight, avoid, given))
+    sample_weight, avoid, given, groups = map(on_this_host, (sample_weight, avoid, given, groups))
     if y is None:
         raise ValueError(
             f"{type(parameters).__name__} requires y to be passed, but the target y is None: give "
@@ -209,10 +251,10 @@ def supervised_problem(
     y = column_target(on_this_host(y))
     X, y = check_rows(parameters, on_this_host(row_source(X)), y, multi_output=y.ndim == 2)
     most, d = parameters.max_features, X.shape[1]
-    if not (most is None or most == "auto" or (is_whole(most) and 1 <= most <= d)):
+    if not (most in (None, "auto", "significant") or (is_whole(most) and 1 <= most <= d)):
         raise ValueError(
             f"`max_features` must be a whole number from 1 to {d} for {d} features, "
-            f'"auto" or None; got {most!r}'
+            f'"auto", "significant" or None; got {most!r}'
         )
     X = rows_in_memory(X, type(parameters).__name__)
     weights = row_weights(y, parameters.target, parameters.class_weight, sample_weight)
@@ -220,7 +262,28 @@ def supervised_problem(
         None if side is None else SideInformation.from_columns(name, side, len(y), weights)
         for name, side in (("avoid", avoid), ("given", given))
     )
-    return SupervisedProblem(parameters, X, y, weights, avoid, given, library=library)
+    groups = None if groups is None else checked_groups(parameters, groups, len(y))
+    return SupervisedProblem(parameters, X, y, weights, avoid, given, groups, library)
+
+
+def checked_groups(parameters: SupervisedBase, groups: Any, n_rows: int) -> Array:
+    """Return a whole number (n,) for each group of rows; raise a ValueError for misfits."""
+    if not parameters.judges_by_unseen_rows:
+        raise ValueError(
+            "`groups` keeps rows together where unseen rows judge a fit, and "
+            f"{type(parameters).__name__} has no such rows; leave it out, or fit PredictiveIKDR"
+        )
+    values = column_or_1d(target_as_array(groups, "`groups`"))
+    check_complete("`groups`", values)
+    if len(values) != n_rows:
+        raise ValueError(f"`groups` has {len(values)} values for {n_rows} rows; expected one each")
+    labels, codes, counts = np.unique(values, return_inverse=True, return_counts=True)
+    if len(labels) < RULES.folds:
+        raise ValueError(
+            f"`groups` has {len(labels)} groups, the largest of {counts.max()} rows; expected at "
+            f"least {RULES.folds}, so that some can judge what others were fitted to"
+        )
+    return np.asarray(codes, dtype=np.float64)
 
 
 def limited(number: int, most: int | str | None) -> int:

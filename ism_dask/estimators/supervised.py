@@ -47,6 +47,7 @@ class SupervisedBase(IKDR):
     """What both estimators of labels and numbers share: the rows of a fit, and what follows it."""
 
     needs_definite_kernel: ClassVar[bool] = False
+    judges_by_unseen_rows: ClassVar[bool] = False
 
     n_components: int | str | None = "auto"
     _: KW_ONLY
@@ -60,7 +61,14 @@ class SupervisedBase(IKDR):
     random_state: Any = None
 
     def fit(
-        self, X: Any, y: Any, sample_weight: Any = None, *, avoid: Any = None, given: Any = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        avoid: Any = None,
+        given: Any = None,
+        groups: Any = None,
     ) -> Self:
         """Learn the projection.
 
@@ -82,13 +90,17 @@ class SupervisedBase(IKDR):
         given : (n,) or (n, t) labels or numbers, or a frame, optional
             What is known: `X W` is to explain what these do not explain of y. `transform` does not
             need it.
+        groups : (n,) labels, optional
+            Rows of one group, such as those of one patient, stay together where rows that W has not
+            seen judge it. It is for `PredictiveIKDR`, which does so with copies of a row anyway.
         """
         parameters, seed = self.get_params(deep=False), self.random_state
         if seed is not None and not is_whole(seed):
             parameters["random_state"] = seed_of(seed)  # a generator draws another one each time
         parameters, posed = deepcopy(parameters), copy(self)
         posed.__dict__.update(parameters)
-        problem = supervised_problem(posed, X, y, sample_weight, avoid=avoid, given=given)
+        sides = {"avoid": avoid, "given": given, "groups": groups}
+        problem = supervised_problem(posed, X, y, sample_weight, **sides)
         ordered = problem.in_order()
         classes = ordered.dependence.classes  # a ValueError if nothing is left to explain
         validate_data(self, row_source(X), skip_check_array=True)
@@ -149,7 +161,14 @@ class SupervisedBase(IKDR):
             return share_explained(Z, target.Y, target.keys)
 
     def certify(
-        self, X: Any, y: Any, sample_weight: Any = None, *, avoid: Any = None, given: Any = None
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        *,
+        avoid: Any = None,
+        given: Any = None,
+        groups: Any = None,
     ) -> Certificate:
         """Set and return `certificate_`: whether W is proved to be a local maximum of J.
 
@@ -169,15 +188,14 @@ class SupervisedBase(IKDR):
         >>> fitted.certify(X, y).is_certified
         True
         """
-        problem = self.problem_of_fit(
-            X, y, sample_weight, avoid=avoid, given=given, what="`certify`"
-        )
+        sides = {"avoid": avoid, "given": given, "groups": groups}
+        problem = self.problem_of_fit(X, y, sample_weight, what="`certify`", **sides)
         with single_threaded_blas():
             self.certificate_ = self._certified(problem)
         return self.certificate_
 
     def problem_of_fit(
-        self, X: Any, y: Any, sample_weight: Any, *, avoid: Any, given: Any, what: str
+        self, X: Any, y: Any, sample_weight: Any, *, what: str, **sides: Any
     ) -> SupervisedProblem:
         """Return the problem that the fit has solved, with its parameters and its seed.
 
@@ -187,11 +205,12 @@ class SupervisedBase(IKDR):
         validate_data(self, row_source(X), reset=False, skip_check_array=True)
         fitted = copy(self.on_host())
         fitted.__dict__.update(self._fit_parameters)  # whatever `set_params` has changed since
-        problem = supervised_problem(fitted, X, y, sample_weight, avoid=avoid, given=given)
+        problem = supervised_problem(fitted, X, y, sample_weight, **sides)
         if problem.sides != self._sides:
+            had, has = (" and ".join(each) or "none" for each in (self._sides, problem.sides))
             raise ValueError(
-                f"the fit had {' and '.join(self._sides) or 'neither avoid nor given'}, {what} "
-                f"has {' and '.join(problem.sides) or 'neither'}; give it the same"
+                f"of `avoid`, `given` and `groups`, the fit had {had}, and {what} has {has}; give "
+                "it the same"
             )
         if problem.digest != self._rows_digest:
             raise ValueError(

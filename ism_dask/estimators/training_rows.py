@@ -60,20 +60,23 @@ def prediction_targets(
     y: Array,
     target: str,
     weights: Array | None,
-    dependence_on: Callable[[str], Dependence],
+    dependence_on: Callable[..., Dependence],
 ) -> dict[str, Target]:
     """Return what X W may have to predict, with y read as `target` says.
 
-    It is the "mean" of y, or the "law", its leading functions under a kernel, or one of both.
-    `dependence_on` returns the dependence to explain for a reading of y.
+    It is the "mean" of y, or the "law", its leading functions under a kernel, or one of both. In
+    the last case they are functions of the ranks of y, which outliers do not rule. `dependence_on`
+    returns the dependence to explain for a reading of y or of its ranks.
     """
     name, counts = target_name(y, target), np.ones(len(y)) if weights is None else weights
-    readings = {MEAN: name}
-    if name in NUMERIC_KERNELS:
-        readings = {LAW: name} if target == name else {MEAN: "linear", LAW: name}
+    if name not in NUMERIC_KERNELS:
+        return {MEAN: _target(MEAN, y, name, counts, dependence_on(name))}
+    if target == name:
+        return {LAW: _target(LAW, y, name, counts, dependence_on(name))}
+    law = dependence_on(name, of_ranks=True)
     return {
-        each: _target(each, y, reading, counts, dependence_on(reading))
-        for each, reading in readings.items()
+        MEAN: _target(MEAN, y, "linear", counts, dependence_on("linear")),
+        LAW: _target(LAW, y, name, counts, law),
     }
 
 
@@ -139,7 +142,8 @@ def _unit(U: Array, counts: Array) -> Array:
 class TrainingRows:
     """The prepared rows of a fit with what X W may have to predict: one target by name, or two.
 
-    They are dealt by a seed into samples, stages and blocks. The kernel is the user's.
+    They are dealt by a seed into samples, stages and blocks. The kernel is the user's. Rows of one
+    of the `groups` (n,) judge only what was fitted to other groups.
     """
 
     prepared: Prepared
@@ -148,6 +152,7 @@ class TrainingRows:
     kernel: Kernel
     seed: int
     time_limit: TimeLimit = field(default_factory=TimeLimit)
+    groups: Array | None = None
 
     @property
     def first_target(self) -> Target:
@@ -170,6 +175,7 @@ class TrainingRows:
                 min(q, self.prepared.n_varying),
                 self.seed,
                 self.time_limit,
+                groups=None if self.groups is None else self.groups[first],
             )
         return self._samples[key]
 
@@ -213,8 +219,20 @@ class TrainingRows:
         most = max(RULES.stages[0], RULES.stage_numbers // self.prepared.n_varying)
         most = min(most, int(len(keys) / RULES.least_growth))
         sizes = [size for size in RULES.stages if size <= most]
-        order = np.concatenate(deal(keys, len(keys) // RULES.hand_rows, self.seed))
+        # Half of the groups join late, so that rows of theirs can judge.
+        groups = None if self.groups is None else self.groups[counting]
+        halves = [np.arange(len(keys))] if groups is None else deal(keys, 2, self.seed, groups)
+        hands = [
+            (half, deal(keys[half], len(half) // RULES.hand_rows, self.seed)) for half in halves
+        ]
+        order = np.concatenate([half[rows] for half, dealt in hands for rows in dealt])
         return [counting[np.sort(order[:size])] for size in sizes]
+
+    def of_other_groups(self, rows: Array, seen: Array) -> Array:
+        """Return those of the rows (k,) that are not in groups of the rows seen (m,)."""
+        if self.groups is None:
+            return np.setdiff1d(rows, seen)
+        return rows[~np.isin(self.groups[rows], self.groups[seen])]
 
     def some(self, keys: Array, rows: Array, most: int) -> Array:
         """Return about `most` of the rows (k,) at most, dealt by the keys (n,) of all rows."""

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from scipy.special import ndtri
 from sklearn.utils.multiclass import type_of_target
 
 from ism_dask._types import Array
@@ -248,6 +249,22 @@ def _automatic_target(y: Array) -> str:
                 f"target={classes!r}"
             )
     return classes
+
+
+def normal_scores(y: Array, weights: Array | None = None) -> Array:
+    """Return numbers y (n,) or (n, t) as the values that normal numbers of their ranks would have.
+
+    Outlying and skewed numbers then rule no sum. Equal numbers have equal scores.
+    """
+    counts = np.ones(len(y)) if weights is None else weights
+    scores = np.empty((len(y), np.size(y) // len(y)))
+    for column, score in zip(np.asarray(y).reshape(len(y), -1).T, scores.T, strict=True):
+        _, codes = np.unique(column, return_inverse=True)
+        sums = np.bincount(codes, counts)
+        least = sums[sums > 0].min() / 2  # rows of weight 0 may be beyond all others
+        below = np.clip(np.cumsum(sums) - sums / 2, least, sums.sum() - least)
+        score[:] = ndtri(below / sums.sum())[codes]
+    return scores.reshape(np.shape(y))
 
 
 def standardise_target(y: Array, weights: Array | None = None) -> Array:

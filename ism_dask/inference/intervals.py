@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,10 @@ from ism_dask._types import Array
 from ism_dask.estimators.base import column_names
 from ism_dask.estimators.fitted_maximum import FittedMaximum
 from ism_dask.estimators.predictive import PredictiveIKDR
+from ism_dask.estimators.problem import SupervisedProblem
 from ism_dask.linalg.cholesky import reused_matrices
 from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
+from ism_dask.selection.rules import RULES
 from ism_dask.threads import single_threaded_blas
 
 # The share of cases in which an interval is to contain the truth.
@@ -26,6 +28,8 @@ _LEVEL = 0.9
 _DRAWS = 999
 # With fewer rows, the spread of their influences is hardly determined.
 _FEWEST_ROWS = 20
+# With fewer rows for each free weight, noise turns W by more than the curvature tells.
+_ROWS_PER_WEIGHT = 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +58,8 @@ class Intervals:
     standard_errors : (q, d) array
         The standard error of each weight, after the same rotation.
     pvalues : (d,) array
-        The p-value of the hypothesis that all true weights of a feature are 0 (Wald's test).
+        The p-value of the hypothesis that all true weights of a feature are 0 (Wald's test); NaN if
+        W spans the few features that it has, so that no weight varies.
     stability : (q,) array
         How much of each new feature the replicates find again, from 0 to 1: the mean squared cosine
         between its weights and those of the new feature of a replicate that is most like it.
@@ -63,6 +68,8 @@ class Intervals:
         to 1. Where it is high and `stability` low, new features mix with each other.
     feature_names : tuple of str
         The names of the d features.
+    doubts : tuple of str
+        Why the intervals may be too short; empty if nothing speaks against them.
     """
 
     distances: Array
@@ -78,9 +85,12 @@ class Intervals:
     stability: Array
     retention: Array
     feature_names: tuple[str, ...]
+    doubts: tuple[str, ...] = ()
 
     @classmethod
-    def from_replicates(cls, fitted: PredictiveIKDR, replicates: Sequence[Array]) -> Intervals:
+    def from_replicates(
+        cls, fitted: PredictiveIKDR, replicates: Sequence[Array], doubts: tuple[str, ...] = ()
+    ) -> Intervals:
         """Return the intervals that replicates (q, d), for X in its own units, give."""
         W, shares = fitted.components_, fitted.feature_importances_
         # In the standardised units of the fit, so that features can be compared.
@@ -117,6 +127,7 @@ class Intervals:
             stability=np.mean(matched, axis=0),
             retention=np.mean(within, axis=0),
             feature_names=tuple(column_names(fitted)),
+            doubts=doubts,
         )
 
     @property
@@ -154,6 +165,7 @@ def intervals(
     sample_weight: Any = None,
     avoid: Any = None,
     given: Any = None,
+    groups: Any = None,
 ) -> Intervals:
     """Estimate how far W may be from the truth, and which features it surely contains.
 
@@ -172,6 +184,8 @@ def intervals(
         The weights of the rows in the fit.
     avoid, given : (n_rows,) or (n_rows, t) labels or numbers, or a frame, optional
         Those of the fit.
+    groups : (n_rows,) labels, optional
+        Those of the fit. Rows of one group count as one observation.
 
     Returns
     -------
@@ -198,27 +212,56 @@ def intervals(
             f"the fit has not converged ({fitted.status_.value}): W is not a maximum of J, which "
             f"`intervals` needs; {fitted.status_.advice}"
         )
-    problem = fitted.problem_of_fit(
-        X, y, sample_weight, avoid=avoid, given=given, what="`intervals`"
-    )
+    sides = {"avoid": avoid, "given": given, "groups": groups}
+    problem = fitted.problem_of_fit(X, y, sample_weight, what="`intervals`", **sides)
     if len(problem.y) < _FEWEST_ROWS:
         raise ValueError(
             f"the fit had {len(problem.y)} rows; `intervals` needs {_FEWEST_ROWS} or more"
         )
     with single_threaded_blas(), reused_matrices():
         maximum = FittedMaximum.of_problem(problem)
-        if not maximum.tangents.size:
+        is_free = maximum.tangents.size > 0
+        if not is_free and fitted.report_.full_objective is None:
             raise ValueError(
                 f"W spans all {len(fitted.components_)} features that it may use, so that no "
                 "weight is free; `intervals` needs fewer new features, or a larger `max_features`"
             )
-        spread, axes = np.linalg.eigh(maximum.turn_covariance())
+        spread, axes = np.zeros(0), np.zeros((0, 0))
+        if is_free:
+            spread, axes = np.linalg.eigh(maximum.turn_covariance())
         normal = np.random.default_rng(0).normal(size=(_DRAWS, len(spread)))
         turns = normal * np.sqrt(np.maximum(spread, 0.0)) @ axes.T
         prepared = maximum.rows.prepared
         turned = [prepared.lift(maximum.tangents.turned(each).T) for each in turns]
         replicates = [each / prepared.affine.scale for each in turned]
-    return Intervals.from_replicates(fitted.on_host(), replicates)
+        doubts = tuple(_doubts(fitted, problem, len(spread)))
+    return Intervals.from_replicates(fitted.on_host(), replicates, doubts)
+
+
+def _doubts(fitted: PredictiveIKDR, problem: SupervisedProblem, p: int) -> Iterator[str]:
+    """Yield why intervals of a fit with p free weights may be too short."""
+    rows, kind = len(problem.y), "rows"
+    if problem.groups is not None:
+        rows, kind = len(np.unique(problem.groups)), "groups of rows"
+    if rows < _ROWS_PER_WEIGHT * p:
+        yield (
+            f"there are {rows:,} {kind} for {p:,} free weights; the curvature tells how far noise "
+            f"turns W from about {_ROWS_PER_WEIGHT} for each. Take fewer features or new features"
+        )
+    if advice := fitted.report_.weights_advice:
+        yield f"{advice}. The intervals are those of a fit that shares their weight"
+    if fitted.report_.full_objective is not None:
+        yield (
+            "these rows have chosen few features, and the intervals are those of the weights of "
+            "these alone. Fit with max_features=None for those of all"
+        )
+    trials = fitted.selection_
+    if trials and trials[0].explained <= RULES.weak * trials[0].error:
+        share = f"{trials[0].explained:.2g} +- {trials[0].error:.2g}"
+        yield (
+            f"the share of y that is explained in unseen rows is {share}, less than "
+            f"{RULES.weak:g} times its error: W may follow noise. Take more rows"
+        )
 
 
 def _distances(rows: Array, others: Sequence[Array]) -> Array:
@@ -239,6 +282,8 @@ def _interval(values: Any) -> tuple[Array, Array]:
 
 def _wald_pvalues(components: Array, replicates: Array) -> Array:
     """Return the p-values (d,) of components (q, d) whose replicates are (n, q, d)."""
+    if not np.ptp(replicates, axis=0).any():
+        return np.where(components.any(axis=0), np.nan, 1.0)
     centred = np.moveaxis(replicates - replicates.mean(axis=0), 2, 0)
     covariances = np.einsum("dnk,dnl->dkl", centred, centred) / len(replicates)
     inverses = np.linalg.pinv(covariances, hermitian=True)

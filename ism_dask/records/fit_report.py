@@ -66,13 +66,14 @@ class FitReport:
         How strongly all features and the new ones depend on what `fit` was to avoid.
     target : str
         Of a prediction of numbers: "mean" if the numbers themselves are predicted, "law" if
-        functions of them are; "mean" for classes.
+        functions of their ranks are; "mean" for classes.
     other_maximum : float
         Of a prediction: the sine of the angle to the features that another start led to, if rows do
         not tell which are better; else 0. Random halves of such rows may give either.
     full_objective : float or None
-        Of a prediction with `max_features`: J of the fit to all features, or, if there are more
-        features than half as many rows, to those that explain most by themselves.
+        Of a prediction with few features: J of the fit to all features, or, with `max_features` and
+        more features than half as many rows, to those that explain most by themselves. None if W
+        uses all features.
     """
 
     components_advice: str = ""

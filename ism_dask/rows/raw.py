@@ -75,22 +75,34 @@ def number_of_blocks(n_rows: int) -> int:
     return max(1, round(n_rows / BLOCK_ROWS))
 
 
-def deal(keys: Array, n_blocks: int, seed: int) -> list[Array]:
+def deal(keys: Array, n_blocks: int, seed: int, groups: Array | None = None) -> list[Array]:
     """Return the ascending row numbers of each block; rows of similar keys go to all blocks alike.
 
     Rows are dealt in the order of their keys (n,), such as classes or numbers y; rows of equal keys
-    in a random order.
+    in a random order. Rows of one of the `groups` (n,) are dealt together, by their mean key.
     """
+    if groups is not None:
+        codes = np.unique(groups, return_inverse=True)[1]
+        dealt = deal(np.bincount(codes, keys) / np.bincount(codes), n_blocks, seed)
+        block_of_group = np.empty(codes.max() + 1, dtype=int)
+        for number, block in enumerate(dealt):
+            block_of_group[block] = number
+        return _by_block(np.arange(len(keys)), block_of_group[codes], n_blocks)
     rng = np.random.default_rng([seed, len(keys)])
     shuffled = rng.permutation(len(keys))
     order = shuffled[np.argsort(keys[shuffled], kind="stable")]
     # Each round deals to the blocks in another order: else the first block got the smallest keys.
     rounds = -(-len(order) // n_blocks)
     hands = rng.permuted(np.tile(np.arange(n_blocks), (rounds, 1)), axis=1).ravel()[: len(order)]
-    # Sorted by hands once: to look for each hand among all rows takes seconds of a million rows.
-    by_hand = np.argsort(hands, kind="stable")
-    ends = np.cumsum(np.bincount(hands, minlength=n_blocks))
-    return [np.sort(part) for part in np.split(order[by_hand], ends[:-1])]
+    return [np.sort(block) for block in _by_block(order, hands, n_blocks)]
+
+
+def _by_block(rows: Array, blocks: Array, n_blocks: int) -> list[Array]:
+    """Return the rows (n,) of each block, in their order, for the block (n,) of each row."""
+    # Sorted by blocks once: to look for each block among all rows takes seconds of a million rows.
+    by_block = np.argsort(blocks, kind="stable")
+    ends = np.cumsum(np.bincount(blocks, minlength=n_blocks))
+    return np.split(rows[by_block], ends[:-1])
 
 
 def is_row_source(X: Any) -> TypeGuard[RowSource]:

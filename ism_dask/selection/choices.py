@@ -22,7 +22,11 @@ from ism_dask.rows.raw import deal
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample, Setting
 from ism_dask.selection.starts import LINEAR, START_NAMES
+from ism_dask.selection.support import few_features
 from ism_dask.threads import in_threads
+
+# The name of the trial in which W has few features alone.
+FEW = "few features"
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,6 +75,8 @@ class Choice:
         The name of the start.
     is_start : bool
         Whether W is a start that no step has changed, and none should.
+    is_few : bool
+        Whether W should have few features alone: unseen rows are then predicted better.
     trials : tuple of Trial
         The best first; empty before unseen rows have judged.
     other_maximum : float
@@ -82,6 +88,7 @@ class Choice:
     evidence: float
     start: str
     is_start: bool = False
+    is_few: bool = False
     trials: tuple[Trial, ...] = ()
     other_maximum: float = 0.0
 
@@ -158,7 +165,7 @@ def folds_of(sample: Sample) -> list[Sample]:
     """Return the folds of a sample: four of few rows, two of many."""
     names = (*list(sample.start_settings)[: RULES.best_starts], *RULES.cheap_starts)
     count = RULES.folds if sample.rows.n_rows <= RULES.many_fold_rows else RULES.halves
-    hands = deal(sample.keys, count, sample.seed + 1)
+    hands = deal(sample.keys, count, sample.seed + 1, sample.groups)
     return [sample.without(hand, tuple(dict.fromkeys(names))) for hand in hands]
 
 
@@ -175,9 +182,17 @@ def _fitted_to_fold(fold: Sample, setting: Setting) -> Array:
 
 
 def trial_of(
-    sample: Sample, folds: list[Sample], start: str, setting: Setting | None = None
+    sample: Sample,
+    folds: list[Sample],
+    start: str,
+    setting: Setting | None = None,
+    few_of: Array | None = None,
 ) -> Trial:
-    """Return a trial of a setting, in which each fold fits W, or of a start by itself."""
+    """Return a trial of a setting, in which each fold fits W, or of a start by itself.
+
+    With a matrix `few_of` (r, d), which turns coordinates into features, each fold takes few of
+    them.
+    """
     is_start = setting is None
     near = sample.start_settings[start][0] if setting is None else setting
     factors = RULES.start_judges if is_start else RULES.judges
@@ -187,6 +202,10 @@ def trial_of(
         """Return the losses (2, k, m) of the held-out rows under each of the k judges."""
         assert fold.unseen is not None
         W = fold.starts[start] if is_start else _fitted_to_fold(fold, near)
+        if few_of is not None:
+            weights, steps = few_of.T @ W, RULES.fold_steps
+            regression = fold.regression(near)
+            W = few_of @ few_features(fold.rows, regression, few_of, weights, steps=steps)[1]
         regressions, X = map(fold.regression, judges), fold.unseen.X
         predicted = (each.predicted(fold.rows, W, X) for each in regressions)
         return np.stack([fold.losses(each) for each in predicted], axis=1)
@@ -205,8 +224,11 @@ def trial_of(
     return Trial(start, width, ridge, float(gains.mean()), error, losses)
 
 
-def choose(sample: Sample, choice: Choice) -> Choice:
-    """Return the choice by evidence, made more cautious as far as unseen rows ask for it."""
+def choose(sample: Sample, choice: Choice, few_of: Array | None = None) -> Choice:
+    """Return the choice by evidence, made more cautious as far as unseen rows ask for it.
+
+    With a matrix `few_of` (r, d), which turns coordinates into features, few features are tried.
+    """
     if sample.time_limit.is_over:
         return choice
     folds, setting = folds_of(sample), choice.setting
@@ -231,7 +253,12 @@ def choose(sample: Sample, choice: Choice) -> Choice:
             if not best.is_clearly_better(now):
                 break
             now, setting = best, best.setting or setting
-        chosen = _refitted(sample, choice, _best_trial(trials, now))
+        now = _best_trial(trials, now)
+        chosen = _refitted(sample, choice, now)
+        if few_of is not None and not sample.time_limit.is_over:
+            few = trial_of(sample, folds, now.start, now.setting, few_of)
+            trials.append(replace(few, start=FEW))
+            chosen = replace(chosen, is_few=few.explained > now.explained)
     return replace(chosen, trials=tuple(sorted(trials, key=_explained, reverse=True)))
 
 
@@ -302,7 +329,7 @@ def law_is_better(sample: Sample, of_mean: Choice, of_law: Choice) -> bool:
     (d, q), setting = of_mean.W.shape, sample.best_setting(of_mean.W)[0]
     lost = sample.leave_one_out(of_mean.W, setting).mean()
     gain = lost - sample.leave_one_out(of_law.W, of_law.setting).mean()
-    return float(gain) > 2 * d * q / sample.rows.n_rows
+    return float(gain) > RULES.gain_of_law * d * q / sample.rows.n_rows
 
 
 def choose_dimension(

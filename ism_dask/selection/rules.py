@@ -115,23 +115,32 @@ class SelectionRules:
     same_distance: float = 1e-4
     # The linear start: ridges for columns of variance 1, as shares of the number of rows, and the
     # share of the largest prediction below which a direction is rounding.
-    linear_ridges: Factors = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+    linear_ridges: Factors = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
     dependent: float = 1e-8
+    # Waves: how many frequencies are tried, of which lengths, and from how many it climbs.
+    waves: int = 3000
+    wave_lengths: tuple[float, float] = (0.5, 6.0)
+    climbed_waves: int = 300
+    wave_steps: int = 12
     # Directional regression: the slices of numbers y, and the ridge of the whitening.
     slices: int = 10
     whitening_ridge: float = 1e-3
 
-    # The most functions of y that its law is predicted by, and the most new features that are
-    # tried. A feature explains nothing if J without it is larger than this share of J.
+    # The most functions of y that its law is predicted by; what each weight of W gains by noise if
+    # W is fitted to them, as a share of y times the number of rows; and the most new features that
+    # are tried. A feature explains nothing if J without it is larger than this share of J.
     law_functions: int = 6
+    gain_of_law: float = 0.5
     most_features: int = 6
     nothing: float = 0.999
 
-    # Support: the chance that noise brings a feature into it, the most free weights whose curvature
-    # is computed, the share that remains after a stage (from `singly` on they go one by one), and
-    # the most steps of a stage.
+    # The chance of a false alarm of a test, and that noise brings a feature into the support. Of
+    # the support: the most free weights whose curvature is computed, also unasked,
+    # the share that remains after a stage (from `singly` on they go one by one), and the most steps
+    # of a stage.
     chance: float = 0.01
     most_weights: int = 1000
+    tried_weights: int = 300
     remains: float = 0.8
     singly: int = 16
     support_steps: int = 100

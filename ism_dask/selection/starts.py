@@ -26,7 +26,14 @@ _TINY = float(np.finfo(float).tiny)
 
 # The names of all starts, and of another for many rows.
 NETWORK = "network"
-START_NAMES = ("gradient", "gradients", LINEAR, "partial least squares", "directional regression")
+START_NAMES = (
+    "gradient",
+    "gradients",
+    LINEAR,
+    "partial least squares",
+    "directional regression",
+    "waves",
+)
 
 
 def starts_by_name(
@@ -50,6 +57,7 @@ def starts_by_name(
         LINEAR: lambda: linear_directions(X, Y),
         "partial least squares": lambda: partial_least_squares(X, Y),
         "directional regression": lambda: directional_regression(X, _slices(keys), q),
+        "waves": lambda: wave_direction(X, Y),
     }
     starts = {}
     for name in names:
@@ -102,16 +110,62 @@ def linear_directions(X: Array, Y: Array) -> Array:
 
     For classes these are the directions of linear discriminant analysis, with shrinkage.
     """
-    ridges = [len(X) * ridge for ridge in RULES.linear_ridges]
-    weights = np.atleast_2d(RidgeCV(ridges, fit_intercept=False).fit(X, Y).coef_).T
+    weights = _linear_weights(X, Y)
     _, sizes, right = np.linalg.svd(X @ weights, full_matrices=False)
     return np.asarray(weights @ right[sizes > RULES.dependent * max(sizes[0], _TINY)].T)
+
+
+def _linear_weights(X: Array, Y: Array) -> Array:
+    """Return the weights (d, r) of the ridge regression that predicts left-out rows best.
+
+    It has an intercept, though the rows are centred: without one it sees the row that is left out,
+    which is minus the sum of the others, and with more columns than rows predicts it exactly.
+    """
+    ridges = [len(X) * ridge for ridge in RULES.linear_ridges]
+    return np.atleast_2d(RidgeCV(ridges).fit(X, Y).coef_).T
 
 
 def partial_least_squares(X: Array, Y: Array) -> Array:
     """Return the directions (d, k) of partial least squares of Y (m, r), most covariance first."""
     left, sizes, _ = np.linalg.svd(X.T @ Y, full_matrices=False)
     return np.asarray(left[:, sizes > RULES.dependent * max(sizes[0], _TINY)])
+
+
+def wave_direction(X: Array, Y: Array) -> Array:
+    """Return the direction (d, 1) of the wave that Y (m, r) has most of, beside its linear part.
+
+    A wave of frequency t (d,) is `exp(i x^T t)`. The mean of its product with y, a characteristic
+    function, is large though y rises and falls so fast that gradients and slices cancel.
+    """
+    Y = Y - X @ _linear_weights(X, Y)
+    X, Y = X.astype(np.float32), Y.astype(np.float32)
+    rng = np.random.default_rng(0)
+    # Sums of rows with random signs: so no sign, unit or order of columns decides.
+    T = X.T @ rng.standard_normal((len(X), RULES.waves), dtype=np.float32)
+    T *= rng.uniform(*RULES.wave_lengths, RULES.waves) / np.linalg.norm(T, axis=0)
+    sizes = _wave_sizes(X, Y, T)[0]
+    T = T[:, np.argsort(-sizes)[: RULES.climbed_waves]]
+    best, most = T[:, :1], -1.0
+    for _ in range(RULES.wave_steps):
+        sizes, slopes = _wave_sizes(X, Y, T)
+        if sizes.max() > most:
+            best, most = T[:, [np.argmax(sizes)]], sizes.max()
+        # For normal rows, this is half of Newton's step for the logarithm of the size.
+        steps = slopes / np.maximum(2 * sizes, _TINY)
+        T = T + steps / np.maximum(np.linalg.norm(steps, axis=0), 1.0)
+    return best
+
+
+def _wave_sizes(X: Array, Y: Array, T: Array) -> tuple[Array, Array]:
+    """Return the squared means (k,) of the products of Y and waves T (d, k), and their slopes."""
+    phases, m = X @ T, len(X)
+    cosines, sines = np.cos(phases), np.sin(phases)
+    sizes, slopes = np.zeros(T.shape[1]), np.zeros_like(T)
+    for y in Y.T:
+        c, s = y @ cosines / m, y @ sines / m
+        sizes += c**2 + s**2
+        slopes += X.T @ (y[:, None] * (cosines * s - sines * c)) * (2 / m)
+    return sizes, slopes
 
 
 def directional_regression(X: Array, slices: Array, q: int) -> Array:

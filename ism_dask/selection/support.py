@@ -17,9 +17,10 @@ from scipy import stats
 from ism_dask._types import Array
 from ism_dask.criteria.curvature import Tangents, curvature, turn_covariance, wald_pvalue
 from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
+from ism_dask.linalg.eigen import inverse_covariance
 from ism_dask.linalg.subspaces import subspace_shares
 from ism_dask.selection.rules import RULES
-from ism_dask.solvers.ascent import ascend, diagonalised
+from ism_dask.solvers.ascent import ascend_roughly
 
 
 def few_features(
@@ -27,12 +28,15 @@ def few_features(
     regression: RidgeRegression,
     features: Array,
     weights: Array,
-    size: int | None,
+    size: int | None = None,
+    *,
+    steps: int = RULES.support_steps,
 ) -> tuple[Array, Array]:
     """Return which features (d,) to take, and a W of them alone as weights (d, q) of all.
 
     These are `size` features, or with None all whose weights cannot be noise. The search starts at
-    the weights (d, q) of all features, and leaves at least q features. The rows are a sample in
+    the weights (d, q) of all features, leaves at least q features, and climbs for some steps on
+    each stage. The rows are a sample in
     coordinates (m, r), which the matrix `features` (r, d) turns into rows of features.
     """
     remaining, q = np.flatnonzero(features.any(axis=0)), weights.shape[1]
@@ -42,8 +46,9 @@ def few_features(
         matrix = features[:, remaining]
         some = replace(rows, X=rows.X @ matrix)
         begin = np.linalg.qr(V)[0]
-        ascent = ascend(partial(regression.explained, some), begin, max_iter=RULES.support_steps)
-        V = diagonalised(ascent).W
+        precondition = inverse_covariance(some.X.T @ some.X / len(some.X))
+        evaluate = partial(regression.explained, some)
+        V, _ = ascend_roughly(evaluate, begin, precondition, steps)
         if size is not None or (len(V) - q) * q > RULES.most_weights:
             n = len(V)
             fewer = int(RULES.remains * n) if n > RULES.singly else n - 1

@@ -105,20 +105,16 @@ def stored(X, folder, chunk_rows):
     return open_dataset(path)
 
 
-def contract_of(estimators, weights=lambda _: ""):
+def contract_of(estimators):
     """Return the mark that runs a test with each estimator and each check.
 
-    `weights` returns why the checks that a weight of 2 is two rows fail for an estimator; empty if
-    they pass. pytest 9 warns about the generator that scikit-learn before 1.9 hands to it.
+    pytest 9 warns about the generator that scikit-learn before 1.9 hands to it.
     """
 
     def exempt(estimator):
         failing = {}
         if not get_tags(estimator).array_api_support:
             failing["check_array_api_input"] = "needs SCIPY_ARRAY_API in the environment"
-        if reason := weights(estimator):
-            for kind in ("dense", "sparse"):
-                failing[f"check_sample_weight_equivalence_on_{kind}_data"] = reason
         return failing
 
     made = parametrize_with_checks(estimators, expected_failed_checks=exempt)

@@ -98,12 +98,39 @@ def test_of_copies_one_remains_and_of_noise_as_many_as_new_ones_need():
     drawn = rng.normal(size=(400, 6))
     y = drawn[:, 0] * drawn[:, 1] + 0.2 * rng.normal(size=400)
     alike = drawn[:, [1]] + 0.01 * rng.normal(size=(400, 1))
-    model = PredictiveIKDR(2, max_features="auto").fit(np.hstack([drawn, drawn[:, [0]], alike]), y)
+    model = PredictiveIKDR(2, max_features="significant").fit(
+        np.hstack([drawn, drawn[:, [0]], alike]), y
+    )
     assert sorted(each % 6 for each in model.get_support(indices=True)) == [0, 1]
     rng = np.random.default_rng(0)
     drawn, y = rng.normal(size=(200, 8)), rng.normal(size=200)
-    model = PredictiveIKDR(1, target="linear", max_features="auto").fit(drawn, y)
+    model = PredictiveIKDR(1, target="linear", max_features="significant").fit(drawn, y)
     assert model.get_support().sum() == 1
+
+
+@pytest.mark.parametrize("is_dense", [False, True])
+def test_few_features_are_taken_where_unseen_rows_ask_for_them(is_dense):
+    rng = np.random.default_rng(7)
+    drawn = rng.normal(size=(300, 12))
+    y = np.tanh(drawn[:, 0]) + np.cos(2 * drawn[:, 1]) + 0.3 * rng.normal(size=300)
+    if is_dense:  # y depends on all columns
+        drawn = drawn @ np.linalg.qr(rng.normal(size=(12, 12)))[0]
+    model = PredictiveIKDR(2).fit(drawn, y)
+    trial = next(each for each in model.selection_ if each.start == "few features")
+    others = max(each.explained for each in model.selection_ if each is not trial)
+    if is_dense:
+        assert model.report_.full_objective is None
+        assert model.get_support().all()
+        assert trial.explained < others
+    else:
+        assert model.get_support(indices=True).tolist() == [0, 1]
+        assert trial.explained > others
+        again = PredictiveIKDR(2, warm_start=True)
+        vars(again).update(vars(model) | {"warm_start": True})
+        assert again.fit(drawn, y).get_support(indices=True).tolist() == [0, 1]
+    every = PredictiveIKDR(2, max_features=None).fit(drawn, y)
+    assert every.get_support().all()
+    assert not any(each.start == "few features" for each in every.selection_)
 
 
 def test_contributions_of_many_rows_come_from_a_sample():
@@ -130,13 +157,13 @@ def test_w_is_a_maximum_on_its_support_and_zero_elsewhere(kernel):
 
 def test_significant_features_are_the_true_ones_in_any_container():
     drawn, y = rows(200)
-    model = PredictiveIKDR(2, max_features="auto").fit(drawn, y)
+    model = PredictiveIKDR(2, max_features="significant").fit(drawn, y)
     assert model.get_support(indices=True).tolist() == [1, 4]
     # As many new features as columns: W spans their space, and J cannot rise.
     assert model.converged_
     assert_allclose(projector(model), np.diag(model.get_support()), atol=1e-12)
     frame = pd.DataFrame(drawn, columns=list("abcdefgh"))
-    same = PredictiveIKDR(2, max_features="auto").fit(frame, y)
+    same = PredictiveIKDR(2, max_features="significant").fit(frame, y)
     assert same.feature_names_in_[same.get_support()].tolist() == ["b", "e"]
     assert same.get_feature_names_out().tolist() == ["predictiveikdr0", "predictiveikdr1"]
     lazy = PredictiveIKDR(2, max_features=3).fit(da.from_array(drawn, chunks=(100, 8)), y)
@@ -144,7 +171,9 @@ def test_significant_features_are_the_true_ones_in_any_container():
     # Rows of weight 0, here of another law, do not count.
     others = np.vstack([drawn, np.random.default_rng(1).normal(size=(100, 8)) * ([9, 1] * 4)])
     labels, weights = np.r_[y, np.arange(100) % 2], np.r_[np.ones(200), np.zeros(100)]
-    weighted = PredictiveIKDR(2, max_features="auto").fit(others, labels, sample_weight=weights)
+    weighted = PredictiveIKDR(2, max_features="significant").fit(
+        others, labels, sample_weight=weights
+    )
     assert_allclose(weighted.components_, model.components_, atol=1e-6)
 
 
@@ -164,7 +193,7 @@ def test_the_share_of_a_feature_alone_is_that_of_a_cubic_regression_on_its_score
     assert_allclose(marginal_shares(columns, Y, counts), repeated, atol=1e-9)
 
 
-@pytest.mark.parametrize("most", [2, "auto"])
+@pytest.mark.parametrize("most", [2, "significant"])
 def test_of_many_more_columns_than_rows_the_true_ones_are_found(most):
     """A fit to all 300 columns of 120 rows finds y in any of many directions."""
     rng = np.random.default_rng(6)

@@ -13,7 +13,7 @@ from scipy.linalg import subspace_angles
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
-from ism_dask import Intervals, PredictiveIKDR, UnsupervisedIKDR, intervals
+from ism_dask import Intervals, PredictiveIKDR, UnsupervisedIKDR, WeightsWarning, intervals
 from ism_dask.criteria.curvature import Tangents, block_curvature, curvature
 from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.kernels import Gaussian, Linear, Polynomial
@@ -49,12 +49,12 @@ def _fewer_draws():
 
 @pytest.fixture(scope="module")
 def fitted():
-    return PredictiveIKDR(2).fit(X, Y)
+    return PredictiveIKDR(2, max_features=None).fit(X, Y)
 
 
 @pytest.fixture(scope="module")
 def named():
-    return PredictiveIKDR(2).fit(FRAME, Y)
+    return PredictiveIKDR(2, max_features=None).fit(FRAME, Y)
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_the_intervals_hold_the_truth():
     covered = 0
     for seed in range(10):
         X, y = _line(200, seed)
-        fitted = PredictiveIKDR(1).fit(X, y)
+        fitted = PredictiveIKDR(1, max_features=None).fit(X, y)
         result = intervals(fitted, X, y)
         low, high = result.distance_interval
         covered += low <= subspace_distance(np.eye(5)[:, :1], fitted.weights_) <= high
@@ -227,7 +227,8 @@ def test_intervals_agree_with_fits_to_resampled_rows(fitted, sure):
 def test_intervals_depend_on_neither_order_nor_units_nor_storage(fitted, sure):
     order = np.random.default_rng(1).permutation(150)
     lazy, rows, y = da.from_array(X, chunks=(75, 5)), X[order], Y[order]
-    shuffled, scaled = PredictiveIKDR(2).fit(rows, y), PredictiveIKDR(2).fit(10 * X, Y)
+    every = PredictiveIKDR(2, max_features=None)
+    shuffled, scaled = clone(every).fit(rows, y), clone(every).fit(10 * X, Y)
     for given in ((shuffled, rows, y), (fitted, lazy, Y), (scaled, 10 * X, Y)):
         other = intervals(*given)
         assert_allclose(sure.shares_high, other.shares_high, atol=1e-6)
@@ -237,7 +238,8 @@ def test_intervals_depend_on_neither_order_nor_units_nor_storage(fitted, sure):
 def test_whole_weights_count_rows_of_weight_zero_not_at_all(sure):
     rows, y = np.vstack([X, 9 * X[:30]]), np.append(Y, Y[30:60])
     weights = np.repeat([1.0, 0.0], [150, 30])
-    weighted = intervals(PredictiveIKDR(2).fit(rows, y, weights), rows, y, sample_weight=weights)
+    model = PredictiveIKDR(2, max_features=None).fit(rows, y, weights)
+    weighted = intervals(model, rows, y, sample_weight=weights)
     assert_allclose(weighted.shares_low, sure.shares_low, atol=1e-6)
 
 
@@ -254,6 +256,28 @@ def a_start():
     model = PredictiveIKDR(2, kernel=Gaussian(sigma=2.0)).fit(WINE, CULTIVAR)
     assert model.status_ is Status.START
     return model
+
+
+def test_a_w_that_spans_its_few_features_does_not_vary():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 6))
+    y = np.sin(2 * X[:, 3]) + 0.3 * rng.normal(size=200)
+    sure = intervals(PredictiveIKDR(1).fit(X, y), X, y)
+    assert sure.distance_interval == (0.0, 0.0)
+    assert sure.shares_low[3] == sure.shares_high[3] == 1.0
+    assert_array_equal(np.isnan(sure.pvalues), np.arange(6) == 3)
+    assert "these rows have chosen few features" in sure.doubts[0]
+    every = PredictiveIKDR(1, max_features=None).fit(X, y)
+    assert intervals(every, X, y).doubts == ()
+
+
+def test_nearly_equal_columns_raise_doubts():
+    X, y = _line(200)
+    X[:, 4] = X[:, 0] + 0.02 * X[:, 4]
+    every = PredictiveIKDR(1, max_features=None, target="linear")
+    with pytest.warns(WeightsWarning):
+        every.fit(X, y)
+    assert any("columns are so alike" in each for each in intervals(every, X, y).doubts)
 
 
 def test_what_intervals_refuse(fitted, a_start):
@@ -276,7 +300,8 @@ def test_certify_proves_a_maximum_of_the_prediction(fitted, a_start, monkeypatch
 @pytest.mark.parametrize("make", [PredictiveIKDR, hsic_model])
 def test_what_follows_a_fit_has_its_parameters_whatever_was_set_since(make):
     y = np.digitize(Y, [-1, 1])
-    plain = make(2, kernel=Gaussian(1.5), class_weight="balanced").fit(FRAME, y)
+    every = {"max_features": None} if make is PredictiveIKDR else {}
+    plain = make(2, kernel=Gaussian(1.5), class_weight="balanced", **every).fit(FRAME, y)
     changed = clone(plain).fit(FRAME, y)
     changed.set_params(standardize=False, target="linear", class_weight=None)
     assert changed.certify(FRAME, y) == plain.certify(FRAME, y)
@@ -304,7 +329,7 @@ def test_what_follows_a_fit_has_the_seed_that_a_generator_drew(monkeypatch):
     """With several blocks, another seed deals other blocks, and J is another function."""
     monkeypatch.setattr("ism_dask.rows.raw.BLOCK_ROWS", 100)
     X, y = _rows(300)
-    model = PredictiveIKDR(2, random_state=np.random.RandomState(0)).fit(X, y)
+    model = PredictiveIKDR(2, max_features=None, random_state=np.random.RandomState(0)).fit(X, y)
     assert model.certify(X, y).residual == pytest.approx(model.residual_, rel=1e-3)
     first, second = (intervals(model, X, y) for _ in range(2))
     assert_array_equal(first.standard_errors, second.standard_errors)
@@ -334,7 +359,7 @@ def test_rows_that_are_not_those_of_the_fit_are_refused(make):
 def test_some_rows_give_the_intervals_of_all(monkeypatch):
     monkeypatch.setattr("ism_dask.rows.raw.BLOCK_ROWS", 150)
     X, y = _line(900)
-    model = PredictiveIKDR(1).fit(X, y)
+    model = PredictiveIKDR(1, max_features=None).fit(X, y)
     sure = intervals(model, X, y)
     monkeypatch.setitem(vars(RULES), "curvature_rows", 450)
     some = intervals(model, X, y)

@@ -99,5 +99,10 @@ def test_features_that_span_their_support_are_no_maximum_and_no_error():
     certificate = fitted.certify(WINE, CULTIVAR)
     assert not certificate.is_certified
     assert "W spans all that it may use" in certificate.reason
-    with pytest.raises(ValueError, match="W spans all 5 features that it may use, so that no"):
-        intervals(fitted, WINE, CULTIVAR)
+    sure = intervals(fitted, WINE, CULTIVAR)
+    assert max(sure.distance_interval) < 1e-12
+    assert any("chosen few features" in each for each in sure.doubts)
+    constant = WINE * (np.arange(13) < 2)
+    fitted = PredictiveIKDR(2, max_features=None).fit(constant, CULTIVAR)
+    with pytest.raises(ValueError, match="W spans all"):
+        intervals(fitted, constant, CULTIVAR)

@@ -18,8 +18,10 @@ from sklearn.preprocessing import scale
 from benchmarks.studies.designs import DESIGNS, distance, seeded
 from ism_dask import ComponentsWarning, PredictiveIKDR, dependence_test
 from ism_dask.criteria.prediction import Explained, RidgeRegression, RowsInMemory
+from ism_dask.estimators.fitted import Contributions, prediction_advice
 from ism_dask.estimators.problem import supervised_problem
 from ism_dask.estimators.training_rows import TrainingRows
+from ism_dask.gamma.targets import normal_scores
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg import cholesky
 from ism_dask.linalg.eigen import inverse_covariance
@@ -27,6 +29,7 @@ from ism_dask.linalg.subspaces import relative_residual, subspace_distance, subs
 from ism_dask.rows.raw import deal
 from ism_dask.selection.choices import (
     Choice,
+    Trial,
     choose,
     choose_by_evidence,
     folds_of,
@@ -35,7 +38,7 @@ from ism_dask.selection.choices import (
 )
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample, climbed_grid
-from ism_dask.selection.starts import START_NAMES, starts_by_name
+from ism_dask.selection.starts import LINEAR, START_NAMES, starts_by_name
 from ism_dask.solvers.ascent import ascend, residual_limit
 from ism_dask.solvers.base import TimeLimit
 from ism_dask.status import Status
@@ -271,13 +274,32 @@ def test_the_ascent_ends_where_j_is_stationary(q):
 
 
 KINDS = {"linear": "line", "partial least squares": "line", "gradient": "cosine"}
-KINDS |= {"gradients": "cosine", "directional regression": "square"}
+KINDS |= {"gradients": "cosine", "directional regression": "square", "waves": "cosine"}
 
 
 @pytest.mark.parametrize(("name", "kind"), KINDS.items())
 def test_each_start_detects_its_kind_of_dependence(kind, name):
     sample, truth = _sample(kind)
     assert distance(truth, sample.starts[name]) < 0.25
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_waves_that_rise_and_fall_fast_are_found(seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(500, 10))
+    y = np.sin(4 * X[:, 3]) + X[:, 5] + 0.2 * rng.normal(size=500)
+    W = starts_by_name(X, y[:, None] - y.mean(), y, 1, ["waves"])["waves"]
+    assert distance(np.eye(10)[:, [3]], W) < 0.1
+
+
+def test_the_linear_start_is_not_fitted_to_the_row_that_is_left_out():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 300))
+    y = X[:, :3].sum(axis=1) + rng.normal(size=60)
+    X, y = X - X.mean(axis=0), y - y.mean()
+    # Without a ridge W is the one that interpolates; a large ridge gives the covariances.
+    W = starts_by_name(X, y[:, None], y, 1, [LINEAR])[LINEAR]
+    assert subspace_sine(W, np.linalg.qr((X.T @ y)[:, None])[0]) < 0.6
 
 
 @pytest.mark.parametrize("q", [1, 2, 5])
@@ -341,7 +363,8 @@ def _apart(one, other):
 def test_a_fit_is_stationary_by_the_definition(kind, weighted):
     weights = np.random.default_rng(2).integers(1, 4, size=120) if weighted else np.ones(120)
     labels = (NUMBERS > 0.5).astype(int)
-    model = PredictiveIKDR(2).fit(X, labels if kind == "classes" else NUMBERS, weights)
+    model = PredictiveIKDR(2, max_features=None)
+    model.fit(X, labels if kind == "classes" else NUMBERS, weights)
     Y = np.eye(2)[labels] if kind == "classes" else NUMBERS[:, None]
     Y = Y - weights @ Y / weights.sum()
     Y /= np.sqrt(weights @ (Y**2).sum(axis=1) / weights.sum())
@@ -400,11 +423,11 @@ def test_rows_out_of_memory_have_the_same_answer(monkeypatch):
     assert there.objective_ == pytest.approx(here.objective_, rel=0.03)
 
 
-def test_weights_are_repetitions_up_to_the_rows_of_the_folds():
+def test_weights_are_repetitions():
     weights = np.random.default_rng(4).integers(0, 3, size=120)
     rows, some = np.repeat(np.arange(120), weights), weights > 0
     weighted = PredictiveIKDR(2).fit(X, NUMBERS, weights)
-    assert _apart(PredictiveIKDR(2).fit(X[rows], NUMBERS[rows]), weighted) < 0.05
+    assert _apart(PredictiveIKDR(2).fit(X[rows], NUMBERS[rows]), weighted) < 1e-9
     none = PredictiveIKDR(2).fit(X[some], NUMBERS[some], weights[some])
     assert_array_equal(none.components_, weighted.components_)
     # At the same setting, both end at the same W.
@@ -433,15 +456,50 @@ def test_functions_of_y_are_those_of_repeated_rows(sides):
     copied = {name: s[rows] for name, s in sides.items()}
     repeated = supervised_problem(model, X[rows], y[rows], **copied).in_order()
     one, two = (each.targets["law"].Y for each in (weighted, repeated))
-    copies = np.repeat(np.arange(len(one)), weighted.weights.astype(int))
-    assert_allclose((one @ one.T)[np.ix_(copies, copies)], two @ two.T, atol=1e-3)
+    assert_allclose(one @ one.T, two @ two.T, atol=1e-9)
+
+
+def test_normal_scores_depend_on_ranks_alone_and_weights_repeat():
+    y = np.array([3.0, 1.0, 1.0, 2.0, 9.0])
+    scores = normal_scores(y)
+    assert_allclose(scores, normal_scores(np.exp(y)))
+    assert_allclose(normal_scores(-y), -scores)
+    assert scores[1] == scores[2]
+    weights = np.array([2, 1, 1, 3, 1])
+    repeated = normal_scores(np.repeat(y, weights))
+    assert_allclose(np.repeat(normal_scores(y, weights), weights), repeated)
+
+
+@pytest.mark.parametrize("kind", ["outlying y", "skewed times", "spread"])
+def test_the_law_of_ranks_is_taken_where_the_mean_misleads(kind):
+    rng = np.random.default_rng(6)
+    X, e = rng.normal(size=(400, 8)), rng.normal(size=400)
+    y = {
+        "outlying y": np.sin(X[:, 0]) + 0.3 * e + 12.0 * (rng.random(400) < 0.04),
+        "skewed times": np.exp(2 * X[:, 0]) * rng.exponential(size=400),
+        "spread": np.exp(X[:, 0]) * e,
+    }[kind]
+    fitted = PredictiveIKDR(1, max_features=None).fit(X, y)
+    assert fitted.report_.target == "law"
+    assert distance(np.eye(8)[:, [0]], fitted.components_.T) < 0.25
+
+
+def test_rare_classes_are_no_noise():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 10))
+    y = (X[:, 0] + 0.2 * rng.normal(size=400) > 2.0).astype(int)
+    rows = RowsInMemory(X, y[:, None] - y.mean())
+    trial = Trial("linear", None, None, 0.05, 0.1, np.zeros(400))
+    parts = Contributions(np.ones(1), np.zeros(1))
+    advice = prediction_advice([trial], rows, 0, parts, 1.0)
+    assert "y does depend on X, but these rows are too few" in advice
 
 
 def test_a_y_that_no_x_explains_is_said_with_a_p_value():
     X = np.random.default_rng(1).normal(size=(100, 8))
     y = np.random.default_rng(2).normal(size=100)
     with pytest.warns(ComponentsWarning, match="may not depend on X at all") as warned:
-        fitted = PredictiveIKDR(2).fit(X, y)
+        fitted = PredictiveIKDR(2, target="linear").fit(X, y)
     pvalue = dependence_test(X, y, target="linear", n_permutations=0).pvalue
     assert f"on 100 rows has the p-value {pvalue:.2g}" in str(warned[0].message)
     assert str(warned[0].message).endswith(fitted.report_.components_advice)

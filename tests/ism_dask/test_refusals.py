@@ -126,7 +126,7 @@ NUMBERS = [
     *((PredictiveIKDR(q), {}, f"`n_components` must be .* got {q!r}") for q in (1.5, True, "all")),
     (PredictiveIKDR(warm_start="yes"), {}, "`warm_start` must be True or False; got 'yes'"),
     (PredictiveIKDR(2, max_features=0), {}, "`max_features` must be .* from 1 to 13 .*; got 0"),
-    (PredictiveIKDR(2, max_features=True), {}, '13 for 13 features, "auto" or None; got True'),
+    (PredictiveIKDR(2, max_features=True), {}, '"auto", "significant" or None; got True'),
     *((PredictiveIKDR(2, max_features=k), {}, f"got {k!r}") for k in (14, 2.5, "all")),
     (PredictiveIKDR(2, max_features=1), {}, "is 1, but 2 new features need 2 .* n_components=1"),
     (PredictiveIKDR(rotation="quartimax"), {}, "`rotation` must be .* varimax; got 'quartimax'"),

@@ -195,7 +195,11 @@ def test_something_of_y_has_to_be_left(argument, weights):
             fit(**{argument: side})
     # One row that tells y from it is enough.
     parts[0] = parts[np.argmax(CLASSES[0] != CLASSES)]
-    fit(**{argument: parts})
+    if argument == "given":
+        fit(given=parts)
+    else:  # what is left of y is less than what X W tells of the parts
+        with pytest.raises(ValueError, match="no W was found that explains y and avoids `avoid`"):
+            fit(avoid=parts)
 
 
 @pytest.mark.parametrize("argument", ["avoid", "given", "sample_weight"])
@@ -255,8 +259,8 @@ def test_bad_side_information_is_refused(argument, side, message):
 def test_rows_of_weight_zero_do_not_make_classes_numbers(argument):
     weights = (np.arange(N) >= 3).astype(float)
     side = np.where(weights, np.arange(N) % 3, np.arange(N) + 0.5)
-    fitted = PredictiveIKDR(1).fit(ROWS, NUMBERS, weights, **{argument: side})
-    rest = PredictiveIKDR(1).fit(ROWS[3:], NUMBERS[3:], **{argument: side[3:]})
+    fitted = PredictiveIKDR(1, avoid_weight=0.1).fit(ROWS, NUMBERS, weights, **{argument: side})
+    rest = PredictiveIKDR(1, avoid_weight=0.1).fit(ROWS[3:], NUMBERS[3:], **{argument: side[3:]})
     assert_allclose(fitted.components_, rest.components_, atol=1e-7)
 
 

@@ -104,7 +104,7 @@ def test_the_score_is_the_share_of_y_that_other_rows_explain(make):
 def test_the_score_of_numbers_is_that_of_their_mean_or_law():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(400, 4))
-    by_mean = rows[:, 0] ** 2 + 0.5 * rng.normal(size=400)
+    by_mean = np.sin(2 * rows[:, 0]) + 0.3 * rng.normal(size=400)
     by_law = np.exp(rows[:, 0]) * rng.normal(size=400)
     for y, target, low, high in ((by_mean, "mean", 0.8, 1.0), (by_law, "law", 0.05, 0.5)):
         fitted = PredictiveIKDR(1).fit(rows[::2], y[::2])

@@ -1,0 +1,151 @@
+"""Copies of a row and groups of rows: none judges what another of them was fitted to."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from ism_dask import PredictiveIKDR, SupervisedIKDR, intervals
+from ism_dask.criteria.curvature import Tangents, block_curvature
+from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
+from ism_dask.kernels import Gaussian
+from ism_dask.rows.raw import deal
+
+few = settings(max_examples=25, deadline=None)
+PATIENTS = np.repeat(np.arange(40), 10)
+
+
+def visits():
+    """Return ten rows of each of 40 patients, who have a level of their own, and y."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(40, 8))[PATIENTS] + 0.3 * rng.normal(size=(400, 8))
+    return X, X[:, 0] + rng.normal(size=40)[PATIENTS] + 0.3 * rng.normal(size=400)
+
+
+def noisy(n=120):
+    """Return rows and a y of which half is noise."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(n, 8))
+    return X, np.sin(X[:, 0]) + X[:, 1] ** 2 / 2 + 0.8 * rng.normal(size=n)
+
+
+def unseen(model):
+    """Return the share of y that the best trial explains in rows that it has not seen."""
+    return model.selection_[0].explained
+
+
+@few
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=60), st.integers(1, 6), st.integers(0, 9))
+def test_blocks_have_whole_groups(groups, n_blocks, seed):
+    groups = np.array(groups)
+    blocks = deal(np.arange(len(groups)) % 3, n_blocks, seed, groups)
+    assert len(blocks) == n_blocks
+    assert_array_equal(np.sort(np.concatenate(blocks)), np.arange(len(groups)))
+    assert sum(len(np.unique(groups[rows])) for rows in blocks) == len(np.unique(groups))
+
+
+def test_errors_are_those_of_regressions_on_other_groups():
+    rng = np.random.default_rng(2)
+    X, Y, groups = rng.normal(size=(12, 3)), rng.normal(size=(12, 2)), np.arange(12) % 5
+    regression, W = RidgeRegression(Gaussian(1.0), 0.1), np.eye(3)[:, :2]
+    errors = regression.leave_one_out(RowsInMemory(X, Y), W, groups)
+    system = regression.kernel.matrix(X @ W, X @ W) + 12 * 0.1 * np.eye(12)
+    for group in range(5):
+        left, rest = np.flatnonzero(groups == group), np.flatnonzero(groups != group)
+        alpha = np.linalg.solve(system[np.ix_(rest, rest)], Y[rest])
+        missed = Y[left] - system[np.ix_(left, rest)] @ alpha
+        assert_allclose(errors[left], (missed**2).sum(axis=1), rtol=1e-9)
+
+
+def test_the_slope_varies_with_groups():
+    X, y = noisy(30)
+    block = RowsInMemory(X[:, :3], y[:, None])
+    given = RidgeRegression(Gaussian(1.0), 0.1), Tangents.at_weights(np.eye(3)[:, :1]), block
+    hessian, squares, _ = block_curvature(*given)
+    of_rows = block_curvature(*given, np.arange(30)[::-1])
+    assert_allclose(of_rows[0], hessian)
+    assert_allclose(of_rows[1], squares)
+    # The influences of all rows together are those of one group.
+    assert np.linalg.matrix_rank(block_curvature(*given, np.zeros(30))[1]) <= 1
+
+
+def test_copies_weights_and_groups_of_copies_are_the_same():
+    X, y = noisy()
+    weights = np.random.default_rng(3).integers(1, 4, size=120)
+    rows = np.random.default_rng(4).permutation(np.repeat(np.arange(120), weights))
+    weighted = PredictiveIKDR(2).fit(X, y, weights)
+    for copied in (
+        PredictiveIKDR(2).fit(X[rows], y[rows]),
+        PredictiveIKDR(2).fit(X[rows], y[rows], groups=rows),
+    ):
+        assert_allclose(copied.components_, weighted.components_, atol=1e-10)
+        assert unseen(copied) == pytest.approx(unseen(weighted), abs=1e-10)
+
+
+def test_copies_do_not_flatter_a_fit():
+    X, y = noisy()
+    twice = PredictiveIKDR(2).fit(np.vstack([X, X]), np.r_[y, y])
+    assert unseen(twice) == pytest.approx(unseen(PredictiveIKDR(2).fit(X, y)), abs=0.01)
+
+
+def test_the_share_of_unseen_rows_is_that_of_new_patients():
+    X, y = visits()
+    of_rows, of_patients = (
+        PredictiveIKDR(1).fit(X, y, groups=groups) for groups in (None, PATIENTS)
+    )
+    assert unseen(of_patients) < unseen(of_rows) - 0.05
+
+
+@pytest.mark.parametrize(("n_rows", "n_groups"), [(1500, 4), (6000, 5), (6000, 300)])
+def test_groups_of_many_rows(n_rows, n_groups):
+    rng = np.random.default_rng(5)
+    groups = rng.integers(n_groups, size=n_rows)
+    X = rng.normal(size=(n_groups, 6))[groups] + rng.normal(size=(n_rows, 6))
+    y = np.sin(X[:, 0]) + 0.3 * rng.normal(size=n_groups)[groups] + 0.2 * rng.normal(size=n_rows)
+    fitted = PredictiveIKDR(1).fit(X, y, groups=[f"site {each}" for each in groups])
+    assert abs(fitted.weights_[0, 0]) > 0.95 * np.linalg.norm(fitted.weights_)
+
+
+def test_groups_belong_to_the_fit():
+    X, y = visits()
+    fitted = PredictiveIKDR(2, max_features=None).fit(X, y, groups=PATIENTS)
+    other = (PATIENTS + (np.arange(400) == 7)) % 40
+    with pytest.raises(ValueError, match="the fit had groups, and `certify` has none"):
+        fitted.certify(X, y)
+    with pytest.raises(ValueError, match="not those of the fit"):
+        fitted.certify(X, y, groups=other)
+    assert fitted.certify(X, y, groups=PATIENTS).residual_rows == 400
+
+
+def test_intervals_of_groups_are_those_of_observations():
+    X, y = noisy(300)
+    alone, whole = (
+        intervals(PredictiveIKDR(1, max_features=None).fit(X, y, **each), X, y, **each)
+        for each in ({}, {"groups": np.arange(300)})
+    )
+    assert_allclose(alone.shares_low, whole.shares_low, atol=1e-9)
+    pairs = {"groups": np.arange(300) % 4}
+    few = intervals(PredictiveIKDR(1, max_features=None).fit(X, y, **pairs), X, y, **pairs)
+    assert "there are 4 groups of rows for 7 free weights" in few.doubts[0]
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        (np.arange(400) % 3, "has 3 groups, the largest of 134 rows; expected at least 4"),
+        (PATIENTS[1:], "has 399 values for 400 rows"),
+        (np.r_[np.nan, np.arange(399.0)], "`groups`"),
+        (np.ones((400, 2)), "2d array|should be a 1d"),
+    ],
+)
+def test_what_groups_refuse(groups, message):
+    X, y = visits()
+    with pytest.raises(ValueError, match=message):
+        PredictiveIKDR(1).fit(X, y, groups=groups)
+
+
+def test_dependence_has_no_unseen_rows():
+    X, y = visits()
+    with pytest.raises(ValueError, match="SupervisedIKDR has no such rows; leave it out"):
+        SupervisedIKDR(1, target="linear").fit(X, y, groups=PATIENTS)
