@@ -55,16 +55,11 @@ def by_other_method(method: Rival, X: Array, y: Array, q: int) -> Projection:
     return Projection(method(scaler.transform(X), y, q), scaler.mean_, scaler.scale_)
 
 
-def _default(X: Array, y: Array, q: int) -> Projection:
-    """Return the projection by the library with its defaults."""
+def _default(X: Array, y: Array, q: int, **parameters: Any) -> Projection:
+    """Return the projection by the library with its defaults, but for some `parameters`."""
     # Only whole numbers have to be called numbers: the library asks what they are.
-    return _fitted(PredictiveIKDR(q, target="auto" if is_classes(y) else "numbers"), X, y)
-
-
-def _every(X: Array, y: Array, q: int) -> Projection:
-    """Return the projection by the library if W keeps all features."""
     target = "auto" if is_classes(y) else "numbers"
-    return _fitted(PredictiveIKDR(q, target=target, max_features=None), X, y)
+    return _fitted(PredictiveIKDR(q, target=target, **parameters), X, y)
 
 
 def _rotated(X: Array, y: Array, q: int) -> Projection:
@@ -94,7 +89,7 @@ OTHERS: dict[str, Rival] = {
 METHODS: dict[str, Method] = {
     **{name: partial(by_other_method, rival) for name, rival in OTHERS.items()},
     PAPER: _paper,
-    EVERY: _every,
+    EVERY: partial(_default, max_features=None),
     ROTATED: _rotated,
     DEFAULT: _default,
 }

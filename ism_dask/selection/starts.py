@@ -51,13 +51,17 @@ def starts_by_name(
     def moments() -> list[Array]:
         return gradient_moments(X, Y, (1, 3))
 
+    @cache
+    def weights() -> Array:
+        return linear_weights(X, Y)
+
     methods: dict[str, Callable[[], Array]] = {
         "gradient": lambda: largest_pairs(moments()[0], q)[1],
         "gradients": lambda: largest_pairs(moments()[1], q)[1],
-        LINEAR: lambda: linear_directions(X, Y),
+        LINEAR: lambda: linear_directions(X, weights()),
         "partial least squares": lambda: partial_least_squares(X, Y),
         "directional regression": lambda: directional_regression(X, _slices(keys), q),
-        "waves": lambda: wave_direction(X, Y),
+        "waves": lambda: wave_direction(X, Y - X @ weights()),
     }
     starts = {}
     for name in names:
@@ -105,17 +109,16 @@ def gradient_moments(X: Array, Y: Array, rounds: tuple[int, ...]) -> list[Array]
     return results
 
 
-def linear_directions(X: Array, Y: Array) -> Array:
-    """Return the directions (d, k) of a linear ridge regression of Y (m, r), most explaining first.
+def linear_directions(X: Array, weights: Array) -> Array:
+    """Return the directions (d, k) of a linear regression by weights (d, r), most explaining first.
 
     For classes these are the directions of linear discriminant analysis, with shrinkage.
     """
-    weights = _linear_weights(X, Y)
     _, sizes, right = np.linalg.svd(X @ weights, full_matrices=False)
     return np.asarray(weights @ right[sizes > RULES.dependent * max(sizes[0], _TINY)].T)
 
 
-def _linear_weights(X: Array, Y: Array) -> Array:
+def linear_weights(X: Array, Y: Array) -> Array:
     """Return the weights (d, r) of the ridge regression that predicts left-out rows best.
 
     It has an intercept, though the rows are centred: without one it sees the row that is left out,
@@ -132,12 +135,11 @@ def partial_least_squares(X: Array, Y: Array) -> Array:
 
 
 def wave_direction(X: Array, Y: Array) -> Array:
-    """Return the direction (d, 1) of the wave that Y (m, r) has most of, beside its linear part.
+    """Return the direction (d, 1) of the wave that Y (m, r), without its linear part, has most of.
 
     A wave of frequency t (d,) is `exp(i x^T t)`. The mean of its product with y, a characteristic
     function, is large though y rises and falls so fast that gradients and slices cancel.
     """
-    Y = Y - X @ _linear_weights(X, Y)
     X, Y = X.astype(np.float32), Y.astype(np.float32)
     rng = np.random.default_rng(0)
     # Sums of rows with random signs: so no sign, unit or order of columns decides.

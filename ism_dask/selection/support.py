@@ -12,11 +12,11 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-from scipy import stats
 
 from ism_dask._types import Array
 from ism_dask.criteria.curvature import Tangents, curvature, turn_covariance, wald_pvalue
 from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
+from ism_dask.gamma.targets import normal_scores
 from ism_dask.linalg.eigen import inverse_covariance
 from ism_dask.linalg.subspaces import subspace_shares
 from ism_dask.selection.rules import RULES
@@ -94,7 +94,7 @@ def marginal_shares(columns: Array, Y: Array, weights: Array | None = None) -> A
     """
     weights = np.ones(len(columns)) if weights is None else weights
     shares, root = weights / weights.sum(), np.sqrt(weights)
-    scores = stats.norm.ppf(np.column_stack([_ranks(column, shares) for column in columns.T]))
+    scores = normal_scores(columns, weights)
     powers = np.stack([scores, scores**2, scores**3], axis=2)
     powers = root[:, None, None] * (powers - np.tensordot(shares, powers, axes=1))
     Y = root[:, None] * (Y - shares @ Y)
@@ -102,10 +102,3 @@ def marginal_shares(columns: Array, Y: Array, weights: Array | None = None) -> A
     products = np.einsum("nji,nm->jim", powers, Y)
     explained = np.einsum("jim,jim->j", products, np.linalg.solve(gram, products))
     return explained / max(float(np.sum(Y**2)), np.finfo(float).tiny)
-
-
-def _ranks(column: Array, shares: Array) -> Array:
-    """Return for each number (n,) the share of rows below it, with half of those equal to it."""
-    _, codes = np.unique(column, return_inverse=True)
-    equal = np.bincount(codes, shares)
-    return np.asarray((np.cumsum(equal) - equal / 2)[codes])
