@@ -39,7 +39,7 @@ class FitWatcher:
         """Handle the end of the fit, if it ends without an error."""
 
     def on_task(self, done: int, total: int) -> None:
-        """Handle that `done` of the tasks of a pass are done; a cluster reports none."""
+        """Handle that `done` of the tasks of a pass are done; it may come from a thread."""
 
 
 _WATCHER: ContextVar[FitWatcher] = ContextVar("fit_watcher", default=FitWatcher())  # noqa: B039

@@ -5,9 +5,10 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Set
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping, Set
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, lru_cache
 from itertools import count
@@ -19,6 +20,7 @@ import dask
 import dask.base
 import numpy as np
 import psutil
+from dask.callbacks import Callback
 from dask.delayed import Delayed, delayed
 
 from ism_dask.observe import fit_watcher
@@ -30,6 +32,8 @@ _Name = TypeVar("_Name")
 _SMALL_ARGUMENT = 2 * 2**20
 # Seconds to wait for the first worker of a cluster.
 _WORKER_WAIT = 60
+# Seconds between two questions to a scheduler, how many tasks of a pass have ended.
+_ASK_SECONDS = 1.0
 # Share of the free memory of this machine that tasks may use: other programs run here, too.
 _MEMORY_SHARE = 0.7
 # Share of a worker's memory limit at which Dask pauses it, and the bytes of it that Python and the
@@ -171,19 +175,51 @@ def compute_or_persist(items: list[Mapping[_Name, Any]]) -> list[Mapping[_Name, 
 def computed(calls: list[Any], counted: Set[str] = frozenset()) -> list[Any]:
     """Return the results of `calls`, which may be Dask tasks, or results already.
 
-    In this process the watcher of fits hears of each task that ends and has a `counted` key.
+    The watcher of fits hears how many of the tasks with `counted` keys have ended: of each one in
+    this process, and each second on a cluster.
     """
     if not any(isinstance(call, Delayed) for call in calls):
         return calls
+    counting = _counting_here(counted) if cluster() is None else _counting_on_cluster(counted)
+    with single_threaded_blas(), counting:
+        return list(dask.base.compute(*calls, **_dask_options()))
+
+
+def _counting_here(counted: Set[str]) -> Callback:
+    """Return a context in which the watcher of fits hears of each counted task that ends."""
     on_task, numbers = fit_watcher().on_task, count(1)
 
     def count_task(key: str, *_: Any) -> None:
         if key in counted:
             on_task(next(numbers), len(counted))
 
-    watching = {"callbacks": [(None, None, None, count_task, None)]} if cluster() is None else {}
-    with single_threaded_blas():
-        return list(dask.base.compute(*calls, **_dask_options(), **watching))
+    return Callback(posttask=count_task)
+
+
+@contextmanager
+def _counting_on_cluster(counted: Set[str]) -> Iterator[None]:
+    """Ask the scheduler each second in the block how many counted tasks have ended."""
+    client, on_task, over = cluster(), fit_watcher().on_task, threading.Event()
+
+    # Within a function, it is sent by value: a scheduler need not have this package.
+    def unfinished(keys: Set[str], dask_scheduler: Any) -> int | None:
+        tasks = [each for each in map(dask_scheduler.tasks.get, keys) if each is not None]
+        ahead = {"queued", "waiting", "no-worker", "processing"}
+        return sum(each.state in ahead for each in tasks) if tasks else None
+
+    def ask() -> None:
+        with suppress(Exception):  # the pass itself raises what is wrong with the cluster
+            while not over.wait(_ASK_SECONDS):
+                left = client.run_on_scheduler(unfinished, counted)
+                if left is not None:
+                    on_task(len(counted) - left, len(counted))
+
+    if counted:
+        threading.Thread(target=ask, name="task counter", daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()
 
 
 @cache

@@ -31,6 +31,8 @@ from flows.runs.resumable import fit_on_cluster, resumable_run
 from flows.services.leases import find_lease
 from flows.services.service import ServiceRecord, services_folder
 from flows.settings.runs import FitSettings
+from ism_dask.observe import progress
+from ism_dask.rows import execution
 from storage import StorageError, run_folder
 
 LOCAL = 'kind = "local"\nworkers = 2\nthreads = 1\nmemory = "1 GiB"\n'
@@ -332,14 +334,17 @@ def test_rows_that_workers_read_themselves(here, scheduler, monkeypatch):
     assert fitted["objective"] == pytest.approx(again["objective"], rel=1e-9)
 
 
-def test_progress_on_a_cluster_is_by_iteration(here, scheduler):
-    store_own(3000)
+def test_progress_within_a_pass_comes_from_the_cluster(here, scheduler, monkeypatch):
+    monkeypatch.setattr(progress, "_LONG", -1.0)
+    monkeypatch.setattr(execution, "_ASK_SECONDS", 0.01)
+    monkeypatch.setattr("flows.progress.watching._EVERY", 1e-4)
+    store_own(6000)
     diary = Diary()
     command = ("fit", "own", "--sigma", "median", *EXACT, "--tol", 1e-12)
     with watch_progress(diary):
         ended = here(*command, "--max-iter", 9, "--plain", "--scheduler", scheduler)
         assert ended.status == 0
-    assert any(re.search(r"iteration \d+, objective", text) for text in diary.texts)
+    assert any(re.search(r"iteration \d+, rows \d+%", text) for text in diary.texts)
     assert diary.shares == sorted(diary.shares)
 
 
