@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DEMO := $(VENV)/.demo
 
 # Of the server that `ism-dask up` keeps.
 API = $(BIN)/ism-dask up --status --json | $(BIN)/python -c 'import json, sys; \
@@ -22,14 +23,24 @@ BESIDE = --numprocesses 3 --dist loadgroup --no-loadscope-reorder
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
-$(READY): pyproject.toml constraints.txt
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Python 3.11 or newer is needed; name one with: make PYTHON=python3.11" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	@$(PYTHON) -m venv $(VENV)
+
+$(READY): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing what the tests need into $(VENV): some two minutes."
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'  # earlier ones know no dependency groups
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all]' --group dev
+	@touch $@ $(DEMO)
+
+# The demo needs the workflow, and no more.
+$(DEMO): pyproject.toml constraints.txt | $(BIN)/python
+	@echo "Installing the workflow into $(VENV): less than a minute."
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[flows]'
 	@touch $@
 
-demo: $(READY)  ## Ten folds of Wine under Prefect on two Dask processes: ISM and prediction beside PCA and LDA
+demo: $(DEMO)  ## Ten folds of Wine under Prefect on two Dask processes: ISM and prediction beside PCA and LDA
 	$(BIN)/ism-dask crossval wine --criterion both --cluster deploy/two-processes.toml
 
 test: $(READY)  ## Run the test suite (some eight minutes on two slow cores)

@@ -1,4 +1,4 @@
-"""The command `ism-dask`, and the check that its packages are those that were installed with it.
+"""The command `ism-dask`, and the checks that what it needs is installed.
 
 `flows` and `storage` are names that other projects have, too: whichever comes first on the path of
 Python is imported.
@@ -10,10 +10,18 @@ from importlib.util import find_spec
 from pathlib import Path
 
 _PACKAGES = ("flows", "storage")
+# What `ism-dask[flows]` brings, and Python alone does not need.
+_WORKFLOW = ("prefect", "typer", "distributed", "pyarrow")
 
 
 def check_packages() -> None:
-    """Raise an ImportError if a package of another project stands in for one of ours."""
+    """Raise an ImportError if a package is missing, or another project's stands in for ours."""
+    missing = [name for name in _WORKFLOW if find_spec(name) is None]
+    if missing:
+        raise ImportError(
+            f"the command line needs {', '.join(missing)}: pip install 'ism-dask[flows]' "
+            "(in Python, `import ism_dask` works without)"
+        )
     ours = Path(__file__).resolve().parent
     for name in _PACKAGES:
         spec = find_spec(name)

@@ -121,7 +121,7 @@ def missing(name: str) -> str:
     try:
         version(PACKAGED[name][0])
     except PackageNotFoundError as error:
-        return f"{error.name} is not installed: pip install 'ism-dask[benchmarks]'"
+        return f"{error.name} is not installed: pip install --group benchmarks"
     return ""
 
 

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from functools import cache, lru_cache
 from itertools import count
+from pathlib import Path
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -19,7 +20,6 @@ import cloudpickle
 import dask
 import dask.base
 import numpy as np
-import psutil
 from dask.callbacks import Callback
 from dask.delayed import Delayed, delayed
 
@@ -65,7 +65,7 @@ def task_budget() -> int:
 
 def check_memory_here(needed: float, what: str, advice: str) -> None:
     """Raise a MemoryError with `advice` unless `needed` bytes for `what` are free here."""
-    free = psutil.virtual_memory().available * _MEMORY_SHARE
+    free = _available_bytes() * _MEMORY_SHARE
     if needed > free:
         raise MemoryError(
             f"{what} need {needed / 2**20:.0f} MiB, but {free / 2**20:.0f} MiB may be taken here; "
@@ -76,8 +76,16 @@ def check_memory_here(needed: float, what: str, advice: str) -> None:
 @lru_cache(maxsize=1)
 def _free_bytes(second: int) -> int:  # noqa: ARG001
     """Return the free memory for one task, measured once a second: small fits are shorter."""
-    cores = psutil.cpu_count(logical=True) or 1
-    return int(psutil.virtual_memory().available * _MEMORY_SHARE / cores)
+    return int(_available_bytes() * _MEMORY_SHARE / (os.cpu_count() or 1))
+
+
+def _available_bytes() -> int:
+    """Return the memory that is free or can be freed; all of it where the system is not Linux."""
+    with suppress(OSError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                return 2**10 * int(line.split()[1])
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def is_dask(X: Any) -> bool:
