@@ -78,7 +78,7 @@ package: $(READY)  ## Build the wheel, install it into an environment of its own
 	rm -rf dist && mkdir dist
 	$(BIN)/python -m build --outdir dist . >dist/build.log || { cat dist/build.log; exit 1; }
 	$(PYTHON) -m venv dist/env
-	dist/env/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
+	dist/env/bin/python -m pip install --quiet --constraint constraints.txt "$$(echo dist/*.whl)[flows]"
 	cd dist && env/bin/python -I ../tests/try_installed.py
 
 format: $(READY)  ## Put the code into the format of the house

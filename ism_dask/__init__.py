@@ -79,7 +79,11 @@ def __getattr__(name: str) -> Any:
     if name == "kernels":
         return import_module("ism_dask.kernels")
     if name in _MODULES:
-        return getattr(import_module(f"ism_dask.{_MODULES[name]}"), name)
+        try:
+            return getattr(import_module(f"ism_dask.{_MODULES[name]}"), name)
+        except ModuleNotFoundError as error:
+            needed = f"`{name}` needs {error.name}: pip install 'ism-dask[flows]'"
+            raise ImportError(needed) from error
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,6 +1,6 @@
-"""Try an installed wheel: public names, a fit, the command line, a saved model, a report.
+"""Try an installed wheel with its extra `flows`: names, a fit, the command line, a saved model.
 
-Usage: python -I tests/try_installed.py, in an environment that has the wheel and nothing else.
+Usage: python -I tests/try_installed.py, in an environment that has them and nothing else.
 """
 
 import os
