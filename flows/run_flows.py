@@ -28,7 +28,6 @@ from flows.runs.crossval import run_crossval
 from flows.runs.data import store_dataset
 from flows.runs.fit import run_fit
 from flows.runs.published import History
-from flows.runs.unfolding import run_unfold
 from flows.settings.base import IngestSettings
 from flows.settings.refresh import RefreshSettings
 from flows.text import number
@@ -79,7 +78,6 @@ def table_rows(result: CrossvalResult) -> list[dict[str, Any]]:
 fit = saving_flow(run_fit)
 crossval = saving_flow(run_crossval)
 cluster = saving_flow(run_cluster)
-unfold = saving_flow(run_unfold)
 
 
 @flow(name="ingest", flow_run_name="{settings.flow_run_name}", persist_result=False)

@@ -29,7 +29,6 @@ from storage.errors import (
 from storage.models import (
     Model,
     Sample,
-    SavedTransformer,
     load_model,
     new_feature_name,
     picture_path,
@@ -46,7 +45,6 @@ from storage.refreshes import (
     write_history,
 )
 from storage.runs import (
-    UNFOLD,
     Run,
     lease_path,
     list_runs,
@@ -62,7 +60,6 @@ from storage.runs import (
     saved_run_path,
 )
 from storage.tables.schema import TableOptions
-from storage.unfoldings import SavedUnfolding, load_unfolding, save_unfolding
 from storage.verify import Problem, StoredItem, stored_items
 
 

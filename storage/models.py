@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,117 +25,12 @@ PREDICTION = "prediction"
 _PICTURES = "pictures"
 
 
-def check_shapes(owner: object, shapes: Mapping[str, tuple[int, ...]], where: str = "") -> None:
+def _check_shapes(owner: object, shapes: Mapping[str, tuple[int, ...]], where: str = "") -> None:
     """Raise StorageError unless the arrays of an object that have these names have these shapes."""
     for name, shape in shapes.items():
         actual = getattr(owner, name).shape
         if actual != shape:
             raise misfit(f"{where}{name}", f"of shape {actual}", f"{shape}")
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class SavedTransformer(ABC):
-    """A saved model that gives rows their new features.
-
-    Attributes
-    ----------
-    feature_names : tuple of str, optional
-        Names of the columns.
-    table : Mapping, optional
-        The schema of the table that the model was fitted to, if it was one.
-    statistics : ColumnMoments, optional
-        Those of the new features, over the rows that the model was fitted to.
-    config, metrics, versions : Mapping
-        Plain values of its run: numbers (NaN and infinity too), strings, lists, mappings. Tuples
-        come back as lists.
-    """
-
-    feature_names: tuple[str, ...] | None = None
-    table: Mapping[str, Any] | None = None
-    statistics: ColumnMoments | None = None
-    config: Mapping[str, Any] = field(default_factory=dict)
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    versions: Mapping[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.statistics is not None:
-            names = ("mean", "squares", "low", "high")
-            check_shapes(self.statistics, dict.fromkeys(names, (self.n_components,)))
-
-    @property
-    @abstractmethod
-    def n_features(self) -> int:
-        """The number of columns of rows, d."""
-
-    @property
-    @abstractmethod
-    def n_components(self) -> int:
-        """The number of new features, q."""
-
-    @abstractmethod
-    def get_feature_names_out(self) -> tuple[str, ...]:
-        """Return the names of the new features: those that the estimator gives them."""
-
-    @abstractmethod
-    def bare(self) -> Self:
-        """Return the model with no more than `transform` needs for arrays, to send elsewhere."""
-
-    @abstractmethod
-    def _new_features(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """Return the new features (n, q) of finite rows (n, d)."""
-
-    def transform(self, X: Any) -> NDArray[Any]:
-        """Return the new features of rows X.
-
-        Parameters
-        ----------
-        X : array of shape (n, d), or frame
-            An array has the features that the model was fitted to, in the same order. A frame has
-            the columns of the table that it was fitted to, in any order, encoded alike.
-
-        Returns
-        -------
-        ndarray of shape (n, q)
-            float32 if X is float32, else float64.
-
-        Raises
-        ------
-        UnfitRows
-            If X has another number of columns, or anything but finite numbers.
-        TableError
-            If a frame is not like the table: the message lists all columns and levels.
-        """
-        rows, d = np.asarray(self._encoded(X)), self.n_features
-        if rows.ndim != 2 or rows.shape[1] != d or rows.dtype.kind not in "biuf":
-            raise UnfitRows(
-                f"`X` has shape {rows.shape} of {rows.dtype}; expected (n, {d}) of numbers: the "
-                "features that the model was fitted to, in the same order."
-            )
-        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
-        if len(bad):
-            raise UnfitRows(
-                f"`X` holds NaN or infinity in {len(bad)} rows, the first number {bad[0]}; "
-                "expected finite numbers. Fill or drop these rows first."
-            )
-        return self._new_features(rows)
-
-    def _encoded(self, X: Any) -> Any:
-        """Return the rows of a frame as numbers, and anything else as it is."""
-        if not hasattr(X, "columns") or (self.table is None and self.feature_names is None):
-            return X
-        if self.table is None:
-            names = list(self.feature_names or ())
-            if missing := [name for name in names if name not in X.columns]:
-                raise UnfitRows(
-                    f"`X` lacks the columns {', '.join(missing[:8])}; expected those that the "
-                    f"model was fitted to, {len(names)} in all."
-                )
-            return X[names]
-        # They import pyarrow, which takes a while.
-        from storage.tables.new_rows import encode_frame  # noqa: PLC0415
-        from storage.tables.schema import TableSchema  # noqa: PLC0415
-
-        return encode_frame(X, TableSchema.from_json(self.table))
 
 
 @dataclass(frozen=True, eq=False)
@@ -156,7 +50,7 @@ class Sample:
 
 
 @dataclass(frozen=True, eq=False)
-class Model(SavedTransformer):
+class Model:
     """A fitted projection, with the settings, iterations and metrics of its fit.
 
     Attributes
@@ -167,8 +61,14 @@ class Model(SavedTransformer):
         The standardisation of the columns.
     eigenvalues : ndarray of shape (q,)
         Eigenvalues of the final Phi.
+    feature_names : tuple of str, optional
+        Names of the columns.
     class_names : tuple of str, optional
         Names of the classes that the model was fitted to.
+    table : Mapping, optional
+        The schema of the table that the model was fitted to, if it was one.
+    statistics : ColumnMoments, optional
+        Those of the new features, over the rows that the model was fitted to.
     labels : ndarray of shape (n,), optional
         The cluster of each row, if the run is one that clusters.
     sample : Sample, optional
@@ -178,32 +78,41 @@ class Model(SavedTransformer):
         (height, width) if a row is a picture.
     history : sequence of Mapping
         The record of each iteration.
+    config, metrics, versions : Mapping
+        Plain values of its run: numbers (NaN and infinity too), strings, lists, mappings. Tuples
+        come back as lists.
     """
 
     components: NDArray[Any]
     mean: NDArray[Any]
     scale: NDArray[Any]
     eigenvalues: NDArray[Any]
+    _: KW_ONLY
+    feature_names: tuple[str, ...] | None = None
     class_names: tuple[str, ...] | None = None
+    table: Mapping[str, Any] | None = None
+    statistics: ColumnMoments | None = None
     labels: NDArray[Any] | None = None
     sample: Sample | None = None
     distribution: Distribution | None = None
     image_shape: tuple[int, ...] | None = None
     history: Sequence[Mapping[str, Any]] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         q, d = self.components.shape if self.components.ndim == 2 else (0, 0)
         shapes = {"components": (q, d), "mean": (d,), "scale": (d,), "eigenvalues": (q,)}
         if not q * d:
             raise misfit("components", f"of shape {self.components.shape}", "(q, d), q and d >= 1")
-        check_shapes(self, shapes)
+        _check_shapes(self, shapes)
         for name in shapes:
             values = getattr(self, name)
             if values.dtype.kind != "f" or not np.isfinite(values).all():
                 actual = f"{values.dtype}, or partly NaN or infinite"
                 raise misfit(name, actual, "finite floats. Fit again")
         self._check_rest(q, d)
-        super().__post_init__()
 
     def _check_rest(self, q: int, d: int) -> None:
         """Raise StorageError unless all else fits d features and q new features."""
@@ -219,9 +128,12 @@ class Model(SavedTransformer):
         sample = self.sample
         if sample is not None:
             rows = sample.values.size
-            check_shapes(sample, {"points": (rows, q), "values": (rows,)}, "sample.")
+            _check_shapes(sample, {"points": (rows, q), "values": (rows,)}, "sample.")
         if self.distribution is not None:
-            check_shapes(self.distribution, {"edges": (11, d), "shares": (12, d)}, "distribution.")
+            _check_shapes(self.distribution, {"edges": (11, d), "shares": (12, d)}, "distribution.")
+        if self.statistics is not None:
+            names = ("mean", "squares", "low", "high")
+            _check_shapes(self.statistics, dict.fromkeys(names, (q,)), "statistics.")
 
     @property
     def n_features(self) -> int:
@@ -256,8 +168,58 @@ class Model(SavedTransformer):
         by_criterion = PREDICTIVE if self.config.get("criterion") == PREDICTION else SUPERVISED
         return str(self.metrics.get("paradigm", by_criterion))
 
-    def _new_features(self, rows: NDArray[Any]) -> NDArray[Any]:
+    def transform(self, X: Any) -> NDArray[Any]:
+        """Return the new features of rows X.
+
+        Parameters
+        ----------
+        X : array of shape (n, d), or frame
+            An array has the features that the model was fitted to, in the same order. A frame has
+            the columns of the table that it was fitted to, in any order, encoded alike.
+
+        Returns
+        -------
+        ndarray of shape (n, q)
+            float32 if X is float32, else float64.
+
+        Raises
+        ------
+        UnfitRows
+            If X has another number of columns, or anything but finite numbers.
+        TableError
+            If a frame is not like the table: the message lists all columns and levels.
+        """
+        rows, d = np.asarray(self._encoded(X)), self.n_features
+        if rows.ndim != 2 or rows.shape[1] != d or rows.dtype.kind not in "biuf":
+            raise UnfitRows(
+                f"`X` has shape {rows.shape} of {rows.dtype}; expected (n, {d}) of numbers: the "
+                "features that the model was fitted to, in the same order."
+            )
+        bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
+        if len(bad):
+            raise UnfitRows(
+                f"`X` holds NaN or infinity in {len(bad)} rows, the first number {bad[0]}; "
+                "expected finite numbers. Fill or drop these rows first."
+            )
         return project(rows, self.mean, self.scale, self.components)
+
+    def _encoded(self, X: Any) -> Any:
+        """Return the rows of a frame as numbers, and anything else as it is."""
+        if not hasattr(X, "columns") or (self.table is None and self.feature_names is None):
+            return X
+        if self.table is None:
+            names = list(self.feature_names or ())
+            if missing := [name for name in names if name not in X.columns]:
+                raise UnfitRows(
+                    f"`X` lacks the columns {', '.join(missing[:8])}; expected those that the "
+                    f"model was fitted to, {len(names)} in all."
+                )
+            return X[names]
+        # They import pyarrow, which takes a while.
+        from storage.tables.new_rows import encode_frame  # noqa: PLC0415
+        from storage.tables.schema import TableSchema  # noqa: PLC0415
+
+        return encode_frame(X, TableSchema.from_json(self.table))
 
 
 def new_feature_name(number: int, paradigm: str = SUPERVISED) -> str:

@@ -38,8 +38,8 @@ REPORT, LEASE = "report.html", "lease.json"
 STALLED = "stalled"
 # The name of a dated run; a number follows from the second run of a day on.
 DATED = re.compile(r"(.+)-(\d{4}-\d{2}-\d{2})(?:-(\d+))?")
-# The kinds of runs whose result is a model, and of those that place new rows.
-MODELS, UNFOLD = ("fit", "cluster"), "unfold"
+# The kinds of runs whose result is a model.
+MODELS = ("fit", "cluster")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Run:
     path : Path
         The folder of its result.
     kind : str
-        "fit", "cluster", "crossval" or "unfold"; empty for a damaged one.
+        "fit", "cluster" or "crossval"; empty for a damaged one.
     created : datetime
         Time at which it was saved, in UTC.
     bytes : int

@@ -55,7 +55,6 @@ _COMMANDS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
         (compute.fit, "ism-dask fit wine --kernel gaussian -q 2 --run wine-2d"),
         (compute.crossval, "ism-dask crossval wine --criterion both -q 3"),
         (compute.cluster, "ism-dask cluster face --paradigm alternative --avoid identity -k 4"),
-        (compute.unfold, "ism-dask unfold digits --raw --nu 3"),
         (compute.resume, "ism-dask resume mnist-gaussian-q10"),
         (compute.cancel, "ism-dask cancel mnist-gaussian-q10"),
     ),

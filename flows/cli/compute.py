@@ -14,7 +14,7 @@ from flows.cli.output import Output, print_ending
 from flows.errors import FlowError, SettingsError
 from flows.settings.base import DataSettings, FlowSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
-from flows.settings.unsupervised import ClusterSettings, UnfoldSettings
+from flows.settings.unsupervised import ClusterSettings
 
 if TYPE_CHECKING:
     from flows.results.base import RunResult
@@ -41,16 +41,6 @@ def fit(settings: FitSettings, *, plain: Plain = False, output: Output) -> None:
 def cluster(settings: ClusterSettings, *, plain: Plain = False, output: Output) -> None:
     """Find clusters of all rows and the new features they show in; save both as a run."""
     compute("cluster", settings, output, plain=plain)
-
-
-def unfold(settings: UnfoldSettings, *, plain: Plain = False, output: Output) -> None:
-    """Place all rows in a picture that keeps neighbours and depends on a label; save it as a run.
-
-    `storage.result_arrays(RUN)["coordinates"]` has the coordinates.
-
-    `ism-dask transform RUN new.csv -o placed.csv` places other rows beside them.
-    """
-    compute("unfold", settings, output, plain=plain)
 
 
 def compute(flow: str, settings: FlowSettings, output: Output, *, plain: bool) -> None:
@@ -94,7 +84,6 @@ def _plain_flows() -> Flows:
     from flows.runs.crossval import run_crossval  # noqa: PLC0415
     from flows.runs.data import store_dataset  # noqa: PLC0415
     from flows.runs.fit import run_fit  # noqa: PLC0415
-    from flows.runs.unfolding import run_unfold  # noqa: PLC0415
 
     return {
         "cluster": run_cluster,
@@ -102,7 +91,6 @@ def _plain_flows() -> Flows:
         "fit": run_fit,
         "ingest": store_dataset,
         "refresh": refresh,
-        "unfold": run_unfold,
     }
 
 
@@ -111,7 +99,7 @@ def _prefect_flows() -> Flows:
     from flows import run_flows as by  # noqa: PLC0415
     from flows.tracking import flow_run  # noqa: PLC0415
 
-    flows = (by.cluster, by.crossval, by.fit, by.ingest, by.refresh, by.unfold)
+    flows = (by.cluster, by.crossval, by.fit, by.ingest, by.refresh)
     return {each.name: partial(flow_run.run_flow, each) for each in flows}
 
 

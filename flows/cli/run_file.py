@@ -93,7 +93,7 @@ def init(
     *,
     data: Annotated[str | None, typer.Option(help="The table that it reads.")] = None,
     label: Annotated[str | None, typer.Option(help="The column to explain.")] = None,
-    flow: Annotated[str, typer.Option(help="fit, crossval, cluster or unfold.")] = "fit",
+    flow: Annotated[str, typer.Option(help="fit, crossval or cluster.")] = "fit",
     schema: Annotated[
         bool, typer.Option("--schema", help="Write the JSON schema of run files instead.")
     ] = False,

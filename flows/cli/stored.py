@@ -108,15 +108,13 @@ def _show_schema(record: Mapping[str, Any], output: Output, *, described: bool =
 
 def transform(
     model: Annotated[
-        str, typer.Argument(metavar="RUN", help="A run of `ism-dask fit`, `cluster` or `unfold`.")
+        str, typer.Argument(metavar="RUN", help="A run of `ism-dask fit` or `cluster`.")
     ],
     settings: TransformSettings,
     *,
     output: Output,
 ) -> None:
     """Write the new features that a run has learned, of the rows of a data set or a table.
-
-    A run of `ism-dask unfold` places the rows in its picture.
 
     The columns of a table are read by name, in any order.
     """

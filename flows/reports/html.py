@@ -19,7 +19,7 @@ from flows.reports.runs import PAGE_COLUMNS, ListedRun, figures_over_time, unfin
 from flows.reports.summary import summary_of
 from flows.reports.view import View
 from flows.text import byte_size, printable
-from storage import Run, load_model, load_unfolding, report_path
+from storage import Run, report_path
 from storage.atomic import replace_synced
 
 
@@ -30,13 +30,11 @@ def render_run(run: str) -> str:
 
 def render_view(view: View) -> str:
     """Return the report of an opened run."""
-    loader = load_unfolding if view.run.kind == "unfold" else load_model
     return _render(
         view.run.name,
         summary=summary_of(view),
         created=view.run.created,
-        # What loads the run to give new rows their features.
-        loader=loader.__name__ if view.model or loader is load_unfolding else "",
+        has_model=view.model is not None,
         size=byte_size(view.run.bytes),
     )
 
@@ -99,7 +97,9 @@ def _script() -> str:
 
 
 def _render(title: str, **given: Any) -> str:
-    blank = dict.fromkeys(("summary", "created", "loader", "columns", "message", "script_source"))
+    blank = dict.fromkeys(
+        ("summary", "created", "has_model", "columns", "message", "script_source")
+    )
     page = _environment().get_template("page.html").render({**blank, "title": title, **given})
     return page.lstrip()
 

@@ -14,7 +14,7 @@ from flows.reports.pictures import Figure, drawn_by_date
 from flows.reports.summary import summarise
 from flows.reports.view import View, largest, saved_result
 from flows.results.base import RunResult
-from flows.results.runs import CrossvalResult, UnfoldResult
+from flows.results.runs import CrossvalResult
 from flows.services.leases import Lease, list_leases
 from flows.text import byte_size
 from storage import Run, picture_path
@@ -123,7 +123,7 @@ def _numbers(result: RunResult) -> dict[str, float | None]:
             "seconds": sum(fit.seconds for fit in fits),
             "accuracy": mean.accuracy,
         }
-    if numbers["seconds"] and not isinstance(result, UnfoldResult):
+    if numbers["seconds"]:
         numbers["rows_per_second"] = numbers["rows"] * numbers["iterations"] / numbers["seconds"]
     return {name: None if value is None else float(value) for name, value in numbers.items()}
 

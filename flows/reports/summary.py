@@ -15,13 +15,12 @@ from flows.errors import ALTERED, FlowError
 from flows.reports.blocks import Block, Fact, Summary, Table, say
 from flows.reports.crossval import crossval_summary
 from flows.reports.fits import cluster_summary, fit_summary
-from flows.reports.unfolding import unfold_summary
 from flows.reports.view import View
 from flows.results.base import RunResult
-from flows.results.runs import ClusterResult, CrossvalResult, FitResult, UnfoldResult
+from flows.results.runs import ClusterResult, CrossvalResult, FitResult
 from flows.settings.fields import command_words, decisive_names
 from flows.settings.runs import CrossvalSettings, FitSettings, NamedRunSettings
-from flows.settings.unsupervised import ClusterSettings, UnfoldSettings
+from flows.settings.unsupervised import ClusterSettings
 from flows.text import count_noun, number
 from storage import Run
 
@@ -30,7 +29,6 @@ _KINDS: Mapping[type[RunResult], tuple[Callable[..., Summary], type[NamedRunSett
     FitResult: (fit_summary, FitSettings),
     ClusterResult: (cluster_summary, ClusterSettings),
     CrossvalResult: (crossval_summary, CrossvalSettings),
-    UnfoldResult: (unfold_summary, UnfoldSettings),
 }
 
 

@@ -13,7 +13,6 @@ from flows.results.runs import (
     ClusterResult,
     CrossvalResult,
     FitResult,
-    UnfoldResult,
     column_names,
     ranked,
 )
@@ -30,7 +29,7 @@ from storage import (
 )
 
 _RESULTS: Mapping[str, type[RunResult]] = {
-    each.command: each for each in (FitResult, ClusterResult, CrossvalResult, UnfoldResult)
+    each.command: each for each in (FitResult, ClusterResult, CrossvalResult)
 }
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from ism_dask.rows.raw import ColumnMoments
 from ism_dask.threads import single_threaded_blas
 from storage.dataset import ZarrRows
-from storage.models import SavedTransformer
+from storage.models import Model
 from storage.tables.encoding import EncodedRows, Problems
 from storage.tables.new_rows import encode_new_rows
 from storage.tables.output_files import PartWriter
@@ -101,7 +101,7 @@ def read_chunk(
 class Projector:
     """Projects tables by a model; it can be pickled for other processes."""
 
-    model: SavedTransformer  # with no more than is needed
+    model: Model  # with no more than is needed
     schema: TableSchema  # of the table that the model was fitted to
     passed: tuple[str, ...]  # columns that are passed through
     ignore_unseen: bool  # whether a level that the model has not seen counts as none of its levels

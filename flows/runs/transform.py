@@ -17,7 +17,7 @@ from flows.runs.data import ensure_stored
 from flows.runs.projection import ProjectedRows, Projector, read_chunk
 from flows.settings.base import TransformSettings
 from flows.settings.choices import is_table
-from storage import UNFOLD, Dataset, SavedTransformer, load_model, load_unfolding, open_run
+from storage import Dataset, Model, load_model
 from storage.tables.files import COLUMNAR, ZARR, format_suffix
 from storage.tables.formats import open_table
 from storage.tables.new_rows import check_columns, ignored_columns, open_new_rows
@@ -38,14 +38,14 @@ Projected: TypeAlias = tuple[list[pa.RecordBatch], ProjectedRows]
 
 
 def transform_rows(run: str, settings: TransformSettings) -> dict[str, Any]:
-    """Project rows with the model of `run`, a fit, clustering or unfolding; return a summary.
+    """Project rows with the model of `run`, a fit or clustering; return a summary.
 
     With a scheduler, its workers project the rows, and write the parts of a folder, with the same
     result as threads of this process.
     """
     source, out = settings.source, settings.out
     _check_output(out)
-    model = load_unfolding(run) if open_run(run).kind == UNFOLD else load_model(run)
+    model = load_model(run)
     ignore_unseen = settings.unseen == "ignore"
     table, schema = _open_rows(model, source, settings.split)
     passed = check_columns(table, schema, ignore_unseen=ignore_unseen)
@@ -76,9 +76,7 @@ def transform_rows(run: str, settings: TransformSettings) -> dict[str, Any]:
     }
 
 
-def _open_rows(
-    model: SavedTransformer, source: str, split: str | None
-) -> tuple[Table, TableSchema]:
+def _open_rows(model: Model, source: str, split: str | None) -> tuple[Table, TableSchema]:
     """Return the table of new rows, and the schema by which it is read.
 
     The columns of a matrix have no names, and neither do those of some models: then they have to be

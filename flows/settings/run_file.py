@@ -37,14 +37,13 @@ from flows.settings.toml_tables import (
     read_table,
     within,
 )
-from flows.settings.unsupervised import ClusterSettings, UnfoldSettings
+from flows.settings.unsupervised import ClusterSettings
 
 # The table that a run file must have one of: it names the flow and has its settings.
 FLOWS: Mapping[str, type[NamedRunSettings]] = {
     "fit": FitSettings,
     "crossval": CrossvalSettings,
     "cluster": ClusterSettings,
-    "unfold": UnfoldSettings,
 }
 # Where a run file has these settings of a flow, which are not in its table: with the keys to it.
 _ELSEWHERE: Mapping[str, tuple[str, KeyPath]] = {

@@ -80,7 +80,6 @@ def schema_text() -> str:
         "oneOf": [
             {"anyOf": [{"required": ["fit"]}, {"required": ["crossval"]}]},
             {"required": ["cluster"]},
-            {"required": ["unfold"]},
         ],
     }
     return json.dumps(schema, indent=2) + "\n"

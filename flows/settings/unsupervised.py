@@ -1,19 +1,17 @@
-"""Settings of the flows that need no label: `cluster` and `unfold`."""
+"""Settings of the flow that needs no label: `cluster`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from flows.errors import SettingsError
-from flows.settings.base import import_choices
 from flows.settings.fields import (
     check_run_name,
     clusters_setting,
     data_setting,
-    solver_setting,
     split_names,
 )
-from flows.settings.runs import NamedRunSettings, SavedRunSettings, components_setting
+from flows.settings.runs import SavedRunSettings, components_setting
 
 # Prefix of `avoid` if it names a run instead of a label.
 _RUN_PREFIX = "run:"
@@ -25,9 +23,6 @@ LABEL_SETTINGS: dict[str, tuple[str, ...]] = {
     "semisupervised": ("mu", "scores_share"),
     "alternative": ("mu", "avoid"),
 }
-# Values of `target` of an unfolding: the label decides; labels are a factor of the kernel; there is
-# no label.
-AUTO, FACTOR, NO_SIDE = "auto", "factor", "none"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,64 +115,3 @@ class ClusterSettings(SavedRunSettings):
 def run_to_avoid(name: str) -> str | None:
     """Return the run whose clusters a name in `avoid` stands for, or None if it is a label."""
     return name.removeprefix(_RUN_PREFIX) if name.startswith(_RUN_PREFIX) else None
-
-
-@dataclass(frozen=True, kw_only=True)
-class UnfoldSettings(NamedRunSettings):
-    """Settings of a colored maximum variance unfolding of all rows."""
-
-    label: str | None = data_setting(
-        None,
-        about="The label that the picture depends on, or several numbers, separated by commas. "
-        "Default: that of the data set, if it has one.",
-    )
-    target: str = data_setting(
-        AUTO,
-        about="How the label is read: as classes, or as numbers under a linear, gaussian or "
-        "multiscale kernel; factor: numbers y give the kernel y y^T, as a table of authors does; "
-        "none: neighbours alone decide.",
-        names=lambda: [AUTO, *import_choices().TARGETS, FACTOR, NO_SIDE],
-    )
-    n_components: int = components_setting(
-        2, about="How many coordinates, q.", title="Coordinates, q"
-    )
-    n_neighbors: int | None = solver_setting(
-        None,
-        about="How many nearest rows are neighbours of a row. Default: 10.",
-        flags=("--neighbors",),
-        ge=1,
-    )
-    n_eigenvectors: int | None = solver_setting(
-        None,
-        about="How many smooth functions the coordinates are made of at first. Default: 20.",
-        flags=("--eigenvectors",),
-        ge=1,
-    )
-    nu: float = solver_setting(
-        1.0, about="What distances count beside the label; larger keeps them better.", gt=0
-    )
-    raw: bool = data_setting(
-        False,
-        about="Take columns in their own units; by default they are scaled to a deviation of 1.",
-    )
-    smooth: bool = solver_setting(
-        False, about="Leave out the refinement: classes are clearer, distances come out too short."
-    )
-    max_iter: int = solver_setting(5000, about="Stop the refinement after so many steps.", ge=1)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.target == NO_SIDE and self.label is not None:
-            raise SettingsError(
-                f"`label` is {self.label!r}, but `target` is {NO_SIDE!r}; leave one of them out"
-            )
-        if self.scheduler is not None:
-            raise SettingsError(
-                f"`scheduler` is {self.scheduler!r}, but an unfolding is computed on this machine; "
-                "leave `scheduler` out"
-            )
-
-    @property
-    def subject(self) -> tuple[str, ...]:
-        """Words that tell runs apart: data set and kind."""
-        return (self.dataset, "unfolding")

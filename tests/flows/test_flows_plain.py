@@ -27,9 +27,8 @@ from flows.runs.clustering import run_cluster
 from flows.runs.crossval import plan_folds, run_crossval, run_fold
 from flows.runs.data import ensure_stored, label_of
 from flows.runs.fit import run_fit
-from flows.runs.unfolding import run_unfold
 from flows.settings.runs import CrossvalSettings, FitSettings
-from flows.settings.unsupervised import ClusterSettings, UnfoldSettings
+from flows.settings.unsupervised import ClusterSettings
 from ism_dask import PredictiveIKDR, SupervisedIKDR, intervals
 from ism_dask.kernels import Gaussian
 from ism_dask.rows.raw import RowSource
@@ -71,7 +70,6 @@ def test_rows_of_a_group_are_in_one_fold():
         (run_crossval, replace(PLAIN, first=1), "crossval.plan_folds"),
         (run_fit, FIT, "fit.label_of"),
         (run_cluster, ClusterSettings(dataset="wine"), "clustering.count_clusters"),
-        (run_unfold, UnfoldSettings(dataset="wine"), "unfolding.side_information"),
     ],
 )
 def test_data_are_opened_once_and_the_name_is_checked_once(monkeypatch, run, settings, once):

@@ -24,7 +24,6 @@ from flows.runs.resumable import resumable_run
 from flows.services.leases import Lease, find_lease, hold_lease
 from flows.settings.runs import FitSettings
 from ism_dask.records.checkpoint import Checkpoint
-from ism_dask.unfolding import refinement
 from storage import (
     Checkpoints,
     DatasetInfo,
@@ -42,7 +41,6 @@ from storage.partial_results import checkpoint_key
 # Of one width and one start.
 MEDIAN = ("--criterion", "dependence", "--sigma", "median")
 FIT = ("fit", "own", *MEDIAN, "--engine", "exact", "--tol", "1e-12", "-q", "2", "--max-iter", "8")
-UNFOLD = ("unfold", "own", "--raw", "--nu", "100")
 CLUSTER = ("cluster", "own", "-k", "3", "--outer-tol", "1e-6", "--max-outer", "6")
 CROSSVAL = ("crossval", "own", *MEDIAN, "--folds", "4")
 OFTEN = ("--checkpoint", "0")
@@ -70,17 +68,13 @@ def _without_seconds(value):
         (_tumours, ("fit", "own", "-q", "2", *MEDIAN), "partial/checkpoint-00000012"),
         (partial(store_own, 300, 6), CLUSTER, "partial/checkpoint-00000012"),
         (partial(store_own, 300, 6), CROSSVAL, "partial/fold-3"),
-        (partial(store_own, 300), UNFOLD, "partial/eigenvectors"),
-        (partial(store_own, 300), UNFOLD, "partial/program"),
-        (partial(store_own, 300), UNFOLD, "partial/refinement"),
-        (partial(store_own, 300), UNFOLD, "result"),
     ],
 )
 def test_a_run_that_was_killed_is_listed_and_goes_on_to_the_same_result(
     here, monkeypatch, store, command, at
 ):
     store()
-    at_once = ("--plain", "--run") if command is UNFOLD else ("--plain", *OFTEN, "--run")
+    at_once = ("--plain", *OFTEN, "--run")
     assert here(*command, *at_once, "whole").status == 0
     doomed = doomed_command(f"cut/{at}", 1, *command, *at_once, "cut")
     ended = subprocess.run(doomed, capture_output=True, check=False, timeout=120)
@@ -96,16 +90,13 @@ def test_a_run_that_was_killed_is_listed_and_goes_on_to_the_same_result(
     assert "`ism-dask resume cut` goes on with it" in output
 
     later = []
-    steps = []
-    save, climb, patch = PartialResults.save, refinement.climb, monkeypatch.setattr
-    patch(refinement, "climb", lambda *given: steps.append(given[2]) or climb(*given))
-    patch(PartialResults, "save", lambda *given: later.append(given[1]) or save(*given))
+    save = PartialResults.save
+    saving = lambda *given: later.append(given[1]) or save(*given)  # noqa: E731
+    monkeypatch.setattr(PartialResults, "save", saving)
     resumed = here("resume", "cut", "--plain")
     assert resumed.status == 0
     assert known
-    # Nothing is computed twice; the last stage goes on where it was.
-    assert not {*known} & {*later} - {"refinement"}
-    assert "refinement" not in known or len(steps) == 1
+    assert not {*known} & {*later}  # nothing is computed twice
     assert "this run was started before: process" in resumed.out
     whole, cut = open_run("whole").metrics, open_run("cut").metrics
     assert _without_seconds(cut) == _without_seconds(whole)

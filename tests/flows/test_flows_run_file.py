@@ -90,7 +90,6 @@ def test_a_run_file_runs_from_the_table_to_the_outputs(here, run_file):
         ("n_components = 2", "n_components = 0", 11, "`fit.n_components` is 0; expected 1 or more"),
         ("n_components = 2", "whiten = true", 11, "`fit.whiten` is no setting; it is gone: fit"),
         ("n_components = 2", "refine = 1", 11, "(CHANGELOG.md). expected one of n_components"),
-        ("[fit]", "[unfold]\nseed = 1", None, "`unfold.seed` is no setting; it is gone: this"),
         ("n_components = 2", 'label = "age"', 11, "give `label` in [data]"),
         ('kernel = "sum"', "", 13, "`fit.terms` is given, but `kernel` is 'gaussian'"),
         ("gaussian(sigma=2)", "gaussian(sigma=2", 13, "expected a term such as"),

@@ -31,8 +31,8 @@ def _frame(part):
 
 
 @pytest.fixture
-def run(here, request):
-    """Save a run that projects the table or, with the parameter "placed", places its rows."""
+def run():
+    """Save a run that projects the table."""
     data = ingest_table(_frame(0), "made", keep=("id",))
     X = data.X.read(0, len(data.X))
     components = np.array([[0.5, 0.5, 0.5, 0.5, 0.1, 0.0], [0.7, 0.1, -0.7, 0.0, 0.0, 0.3]])
@@ -44,10 +44,7 @@ def run(here, request):
         statistics=spread,
     )  # fmt: skip
     save_model("mine", model)
-    if getattr(request, "param", "mine") == "mine":
-        return "mine"
-    assert here("unfold", "made", "--neighbors", 40, "--run", "placed", "--plain").status == 0
-    return "placed"
+    return "mine"
 
 
 def _csv_folder(folder):
@@ -97,12 +94,9 @@ def transform(here, cluster, run, source, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("source", "out", "run"),
-    [
-        *product((_csv_folder, _row_groups, _hive_folder), FORMATS, ["mine"]),
-        (_csv_folder, "new.parquet", "placed"),
-    ],
-    indirect=["source", "run"],
+    ("source", "out"),
+    list(product((_csv_folder, _row_groups, _hive_folder), FORMATS)),
+    indirect=["source"],
 )
 def test_workers_write_the_same_bits(transform, source, tmp_path, out):
     alone, far = (transform(each, "--json").answer for each in (out, f"far/{out}"))
@@ -122,7 +116,6 @@ def test_workers_need_memory_for_the_model(transform, monkeypatch):
     assert "give the workers more memory" in transform("far/new.parquet").failed(1)
 
 
-@pytest.mark.parametrize("run", ["mine", "placed"], indirect=True)
 def test_a_stored_data_set_has_the_same_bits(here, cluster, run, tmp_path):
     for name, options in (("a", ()), ("b", ("--cluster", cluster.scheduler_address))):
         ended = here("transform", run, "made", "-o", tmp_path / f"{name}.npy", *options)

@@ -175,9 +175,9 @@ def read_report(path: Path) -> Reads:
 
 
 def read_model(path: Path) -> Reads:
-    """Yield what loads a model or an unfolding, shows it, and gives rows their new features."""
+    """Yield what loads a model, shows it, and gives rows their new features."""
     name, home = path.parent.name, path.parents[2]
-    load: Callable[[str], Any] = storage.load_unfolding if name == "unfold" else storage.load_model
+    load = storage.load_model
     yield lambda: load(name).transform(np.ones((3, 6)))
     yield lambda: load(name).transform(stock.random_table(5, 1).drop(columns="y"))
     if name == "fit":  # as a refresh compares new rows with those of the fit
@@ -280,7 +280,6 @@ READERS: dict[str, tuple[Callable[..., Iterable[Path]], Callable[[Path], Reads]]
     "cluster-file": (make_cluster_files, lambda path: iter([lambda: read_cluster(path).plan()])),
     "data-set": (make_data_sets, read_data_set),
     "model": (partial(make_runs, "fit", "cluster"), read_model),
-    "unfolding": (partial(make_runs, "unfold"), read_model),
     "records": (make_records, read_record),
     "reports": (make_reports, read_report),
     "raw-file": (
