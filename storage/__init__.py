@@ -81,8 +81,8 @@ def ingest_table(
     Parameters
     ----------
     source : path, address, glob, sequence of these, frame or array
-        CSV, TSV (also gzipped), Parquet, Feather, Arrow, NPY, NPZ, Zarr or HDF5; an address is one
-        that fsspec reads; a frame is of pandas, polars, Dask, xarray, pyarrow or NumPy.
+        CSV, TSV (also gzipped), Parquet, Feather, Arrow or NPY; an address is one that fsspec
+        reads; a frame is of pandas, polars, Dask, xarray, pyarrow or NumPy.
     name : str, optional
         Name of the data set. Default: that of the file or folder.
     force : bool

@@ -66,8 +66,7 @@ def commit_group(
         Writes the arrays into the group and returns the digest of their values. It may add files
         that it has synced to `known`.
     known : mapping of str to FileEntry, optional
-        Files that are on the disk already, with their entries: `fill` links them from another
-        store, or has synced them.
+        Files that `fill` has synced, with their entries.
     """
     # The record is a text because Zarr's own JSON has no NaN.
     attributes = {"format_version": version, "record": dumps(record)}
@@ -109,8 +108,8 @@ def chunked_digest(
 ) -> str:
     """Return the SHA-256 of the digests of the chunks of X, in their order, and of its labels.
 
-    It depends on the chunks, whose digests can be computed side by side and used again when rows
-    are appended, and not on their compression. Of X, only `shape` and `dtype` are read.
+    It depends on the chunks, whose digests can be computed side by side, and not on their
+    compression. Of X, only `shape` and `dtype` are read.
     """
     rows, columns = X.shape
     header = f"X {X.dtype.newbyteorder('<').str} {columns} by {chunk_rows}\n"

@@ -1,4 +1,4 @@
-"""Ingest a table of any origin as a data set of the home, onto the rows that it had.
+"""Ingest a table of any origin as a data set of the home.
 
 Pieces of the table are read, encoded and written side by side. A thread or process writes the whole
 chunks of its piece. The rows at the ends of the pieces, which share chunks with those of the
@@ -8,13 +8,12 @@ neighbours, come back to be joined.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from itertools import chain, groupby
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,8 +41,6 @@ from storage.store import (
     commit_group,
     create_array,
     folder_of,
-    open_checked,
-    put_array,
 )
 from storage.tables.encoding import Problems, encode_batch
 from storage.tables.files import SourceFile, have_versions, table_name
@@ -96,13 +93,11 @@ def store_unless_stored(
 ) -> Dataset:
     """Return the data set `name` of a table, which is scanned and stored if need be.
 
-    If the data set has the first files of the table already, only the others are read.
     `on_schema`, if given, is called after the scan, before anything is stored.
     """
     stored = None if force else _find_stored(name, options, table.versions())
     if stored is not None:
         return stored
-    grown = _find_grown(name, options, table)
     if table.files is None:
         executor = None  # its rows are in the memory of this process
     # The processes of an executor may be unable to read a copy.
@@ -113,30 +108,18 @@ def store_unless_stored(
             options,
             _scan_progress(progress),
             folder=None if work is None else work.folder,
-            earlier=None if grown is None else grown.info.table,
             executor=executor,
         )
         on_schema(plan.schema)
         # Another process may have stored it during the scan.
         stored = None if force else _find_stored(name, options, plan.files)
-        earlier = grown if plan.keeps_earlier else None
-        return stored or _store_table(plan, name, earlier, progress, executor)
+        return stored or _store_table(plan, name, progress, executor)
 
 
 def _scan_progress(progress: Progress) -> OnRows:
     """Return what reports a scan as the first part of an ingestion."""
     # The number of rows is not known before the scan has ended.
     return lambda rows: progress(_SCANNED * rows / (rows + 10**6), f"scan, {rows:,} rows")
-
-
-def _find_grown(name: str, options: TableOptions, table: Table) -> Dataset | None:
-    """Return the data set `name` if it has the first files of a table, but not all, None otherwise.
-
-    These files have to be in the versions in which they were stored.
-    """
-    files, stored = table.versions(), _open_complete(name)
-    count = len((stored.info.table or {}).get("files", ())) if stored else 0
-    return find_made_from(name, files[:count], options) if count < len(files) else None
 
 
 def dataset_name(source: Any, name: str | None = None) -> str:
@@ -183,14 +166,10 @@ def _open_complete(name: str) -> Dataset | None:
 
 
 def _store_table(
-    plan: TablePlan,
-    name: str,
-    earlier: Dataset | None,
-    progress: Progress,
-    executor: Executor | None,
+    plan: TablePlan, name: str, progress: Progress, executor: Executor | None
 ) -> Dataset:
     """Write a scanned table as the data set `name`, whole or not at all, and return it opened."""
-    rows = sum(job.rows for job in plan.jobs)
+    rows = plan.schema.rows_stored
     weights = plan.schema.options.weights
 
     def on_rows(done: int) -> None:
@@ -210,39 +189,30 @@ def _store_table(
             "weights": label_key(weights) if weights else None,
         },
     )
-    _write_table(info, plan, earlier, executor, on_rows)
+    _write_table(info, plan, executor, on_rows)
     return open_dataset(name)
 
 
 def _write_table(
-    info: DatasetInfo,
-    plan: TablePlan,
-    earlier: Dataset | None,
-    executor: Executor | None,
-    on_rows: OnRows,
+    info: DatasetInfo, plan: TablePlan, executor: Executor | None, on_rows: OnRows
 ) -> None:
-    """Write the rows of a plan as a data set, after those of `earlier`, whose chunks are linked."""
+    """Write the rows of a plan as a data set."""
     known: dict[str, FileEntry] = {}
-    n, d = plan.schema.scan.rows_stored, len(plan.schema.encoded_names)
+    n, d = plan.schema.rows_stored, len(plan.schema.encoded_names)
     dtype = np.dtype(plan.schema.dtype)
     chunk_rows = min(n, default_chunk_rows(d, dtype))
 
     def fill(group: zarr.Group) -> str:
         folder = folder_of(group)
         X = create_array(group, "X", (n, d), (chunk_rows, d), dtype, separator=".")
-        before = [] if earlier is None else [_linked(earlier, folder, chunk_rows)]
         work = partial(write_piece, folder=folder, schema=plan.schema)
-        pieces = chain(before, work_on_rows(work, plan.jobs, executor, on_rows))
-        chunks, labels = _joined(X, folder, pieces)
+        chunks, labels = _joined(X, folder, work_on_rows(work, plan.jobs, executor, on_rows))
         if plan.table.versions() != plan.files:
             raise _changed(plan.table.description)
         check_labels(info, labels, *X.shape)
         known.update({_chunk_file(number): chunk.file for number, chunk in chunks.items()})
         put_labels(group, labels)
-        # A later ingestion goes on from these.
         digests = [chunks[number].digest for number in sorted(chunks)]
-        listed = np.array([list(each) for each in digests], dtype=np.uint8)
-        put_array(group, "chunk_digests", listed)
         return chunked_digest(X, chunk_rows, digests, labels)
 
     commit_group(dataset_path(info.name), FORMAT_VERSION, asdict(info), fill, known)
@@ -281,27 +251,6 @@ def write_piece(
 def _chunk_file(number: int) -> str:
     """Return the name of the file of a chunk of X in its group."""
     return f"X/c.{number}.0"
-
-
-def _linked(data: Dataset, folder: Path, chunk_rows: int) -> Piece:
-    """Link the whole chunks of a data set into the group `folder`; return all its rows."""
-    stored = open_checked(data.path, FORMAT_VERSION)
-    if stored.manifest.data_hash != data.data_hash:
-        raise StorageError(
-            f"another process has replaced {data.info.name!r} while new rows were read for it; "
-            "ingest again"
-        )
-    X = data.X
-    # A short table is one short chunk.
-    whole = len(X) // chunk_rows if X.chunk_rows == chunk_rows else 0
-    chunks = {}
-    for number, digest in enumerate(stored.array("chunk_digests")[:whole]):
-        name = _chunk_file(number)
-        os.link(data.path / name, folder / name)
-        chunks[number] = Chunk(bytes(digest), stored.manifest.files[name])
-    starts = range(whole * chunk_rows, len(X), chunk_rows)
-    ends = [(start, X.read(start, min(start + chunk_rows, len(X)))) for start in starts]
-    return Piece(len(X), chunks, ends, dict(data.labels))
 
 
 def _joined(

@@ -18,7 +18,7 @@ from flows.runs.projection import ProjectedRows, Projector, read_chunk
 from flows.settings.base import TransformSettings
 from flows.settings.choices import is_table
 from storage import Dataset, Model, load_model
-from storage.tables.files import COLUMNAR, ZARR, format_suffix
+from storage.tables.files import COLUMNAR, format_suffix
 from storage.tables.formats import open_table
 from storage.tables.new_rows import check_columns, ignored_columns, open_new_rows
 from storage.tables.output_files import new_folder, part_path, write_batches
@@ -26,10 +26,10 @@ from storage.tables.schema import NUMBER, Column, TableOptions, TableSchema
 from storage.tables.side_by_side import map_in_order, threads_of_this_process
 from storage.tables.sources import Part, Table, matrix_table
 
-# Formats of files to write; those of matrices, whose columns have no names of their own; and that
-# of the files of a folder.
-_WRITTEN = (".csv", ".npy", *COLUMNAR, ZARR)
-_MATRICES = (".npy", ".npz", ZARR, ".h5", ".hdf5")
+# Formats of files to write; that of a matrix, whose columns have no names of their own; and that of
+# the files of a folder.
+_MATRIX = ".npy"
+_WRITTEN = (".csv", _MATRIX, *COLUMNAR)
 _PART_SUFFIX = ".parquet"
 # Pieces that threads of this process project at a time, or whose new features wait to be written.
 _PIECES_AT_WORK = 8
@@ -88,7 +88,7 @@ def _open_rows(model: Model, source: str, split: str | None) -> tuple[Table, Tab
         return open_new_rows(source, schema), schema
     data = None if is_file else ensure_stored(source, split)
     table = open_table(source) if data is None else _table_of(data)
-    is_named = data.feature_names is not None if data else format_suffix(source) not in _MATRICES
+    is_named = data.feature_names is not None if data else format_suffix(source) != _MATRIX
     # The labels that the model knows of, which a file with further rows may have as well.
     fitted = str(model.metrics.get("label") or "").split(",")
     labels = {*fitted, *model.metrics.get("nmi", {})}.difference(model.feature_names or ())
@@ -120,14 +120,14 @@ def _table_of(data: Dataset) -> Table:
 def _check_output(path: Path) -> None:
     """Raise SettingsError unless the suffix of `path` is that of a format we can write.
 
-    A Zarr array, or a folder, which has no suffix, must be new.
+    A folder, which has no suffix, must be new.
     """
     suffix = path.suffix.lower()
     if suffix not in ("", *_WRITTEN):
         raise SettingsError(
             f"`out` is {str(path)!r}; expected a file name that ends in {' or '.join(_WRITTEN)}"
         )
-    if suffix in ("", ZARR) and path.exists():
+    if not suffix and path.exists():
         raise SettingsError(f"`out` is {str(path)!r}, which exists; remove it, or name a new one")
 
 

@@ -149,7 +149,7 @@ class IngestSettings(DataSettings):
 
     dataset: str = setting(
         about="Name of a built-in data set, or the path, address or glob of a table (.csv, .tsv, "
-        ".parquet, .feather, .arrow, .npy, .npz, .zarr, .h5; a folder of parts).",
+        ".parquet, .feather, .arrow, .npy; a folder of parts).",
         title="Data set or table",
     )
     force: bool = saving_setting(False, about="Replace what is stored.")
@@ -219,8 +219,8 @@ class TransformSettings(Checked):
 
     source: str = setting(about="A data set, or the path, address or glob of a table.")
     out: Path = setting(
-        about="File to write: .csv, .parquet, .feather, .arrow or .npy; or a new .zarr, or a new "
-        "folder for a part of each file.",
+        about="File to write: .csv, .parquet, .feather, .arrow or .npy; or a new folder, for a "
+        "part of each file.",
         flags=("--out", "-o"),
     )
     split: str | None = setting(None, about="Part of the data set.")

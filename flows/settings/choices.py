@@ -17,7 +17,7 @@ from ism_dask.linalg.subspaces import ROTATIONS
 from storage import StorageError, UnsafeName, dataset_path, list_datasets, safe_name
 from storage.atomic import exists_settled
 from storage.errors import did_you_mean
-from storage.tables.files import SUFFIXES, format_suffix
+from storage.tables.files import has_table_suffix
 from storage.tables.schema import TableOptions, label_key
 
 
@@ -57,7 +57,7 @@ def is_table(source: str) -> bool:
     if source in DATASETS:
         return False
     is_address = "://" in source or any(mark in source for mark in "*?[")
-    if is_address or format_suffix(source) in SUFFIXES:
+    if is_address or has_table_suffix(source):
         return True
     try:
         return Path(source).exists()

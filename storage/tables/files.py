@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
@@ -18,11 +17,23 @@ from storage.records import is_utf8
 
 # Suffixes of the formats that hold columns with types; pyarrow reads and writes them.
 COLUMNAR = (".parquet", ".feather", ".arrow")
-ZARR = ".zarr"
-# Suffixes of all formats that can be read.
-SUFFIXES = (".csv", ".tsv", *COLUMNAR, ".npy", ".npz", ZARR, ".h5", ".hdf5")
+# Suffixes of all formats that can be read; and of others, with what to do about them.
+SUFFIXES = (".csv", ".tsv", *COLUMNAR, ".npy")
+_ARRAYS = (".npz", ".zarr", ".h5", ".hdf5")
 _SHEETS = (".xlsx", ".xlsm", ".xls", ".ods")
 _READABLE = ", ".join(sorted(SUFFIXES))
+_ADVICE = {
+    **dict.fromkeys(
+        _ARRAYS,
+        "holds arrays, which are no table: in Python, `storage.ingest_table(array, name)` stores "
+        "an array as a data set; or save it as .npy",
+    ),
+    **dict.fromkeys(
+        _SHEETS,
+        "is a spreadsheet; save it as CSV, with any separator and encoding, or in Python give "
+        "`ingest_table` the frame of pandas.read_excel",
+    ),
+}
 _GLOB = frozenset("*?[")
 # What pyarrow says before the reason why it cannot open a file; the path is all that matters.
 _WORDY = re.compile(r"Error creating dataset.*?input source '([^']*)': (?:Invalid: )?", re.DOTALL)
@@ -104,17 +115,8 @@ class TableFiles:
     def _version(self, path: str) -> SourceFile:
         shown = path if self.is_local else self.filesystem.unstrip_protocol(path)
         info = self.filesystem.info(path)
-        if info["type"] != "directory":
-            return SourceFile(shown, info.get("size"), _version_in(info))
-        # A Zarr array is a folder, whose own time does not change with its files.
-        inside = self.filesystem.find(path, detail=True).values()
-        size = sum(each.get("size") or 0 for each in inside)
-        return SourceFile(shown, size, max(map(_version_in, inside), default=""))
-
-
-def _version_in(info: Mapping[str, Any]) -> str:
-    """Return the version of a file that its file system records, or an empty string."""
-    return next((str(info[key]) for key in _VERSIONS if info.get(key)), "")
+        version = next((str(info[key]) for key in _VERSIONS if info.get(key)), "")
+        return SourceFile(shown, info.get("size"), version)
 
 
 def find_files(source: str | Path | Sequence[str | Path]) -> TableFiles:
@@ -141,6 +143,11 @@ def table_name(source: str | Path) -> str:
     """Return a name for the table in a file, folder or glob: its last part without suffixes."""
     parts = [part for part in PurePosixPath(str(source)).parts if not _GLOB & set(part)]
     return (parts[-1] if parts else "").split(".")[0]
+
+
+def has_table_suffix(path: str) -> bool:
+    """Return whether a path has the ending of a table, or of a file that may be taken for one."""
+    return format_suffix(path) in (*SUFFIXES, *_ADVICE)
 
 
 def format_suffix(path: str) -> str:
@@ -198,8 +205,7 @@ def _expanded(filesystem: AbstractFileSystem, path: str) -> tuple[list[str], str
     with explain_errors(path):
         if _GLOB & set(path) and not filesystem.exists(path):
             matches, folder, nothing = filesystem.glob(path), None, f"no file matches {path}"
-        # A Zarr array is a folder, too.
-        elif filesystem.info(path)["type"] != "directory" or format_suffix(path) in SUFFIXES:
+        elif filesystem.info(path)["type"] != "directory" or format_suffix(path) in _ARRAYS:
             return [path], None
         else:
             inside, folder = filesystem.find(path), path
@@ -227,11 +233,8 @@ def _common_suffix(paths: Sequence[str]) -> str:
             f"the files have different formats, {', '.join([suffix, *others])}; name those of one "
             "format"
         )
-    if suffix in _SHEETS:
-        raise TableError(
-            f"{paths[0]} is a spreadsheet; save it as CSV, with any separator and encoding, or in "
-            "Python give `ingest_table` the frame of pandas.read_excel"
-        )
+    if advice := _ADVICE.get(suffix):
+        raise TableError(f"{paths[0]} {advice}")
     if suffix not in SUFFIXES:
         raise TableError(f"{paths[0]} ends in {suffix or 'no suffix'!r}; expected {_READABLE}")
     return suffix

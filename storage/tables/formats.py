@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -11,21 +10,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import zarr
 
 from storage.errors import TableError
 from storage.tables.arrow_files import open_columnar
-from storage.tables.files import ZARR, TableFiles, explain_errors, find_files, format_suffix
+from storage.tables.files import TableFiles, explain_errors, find_files
 from storage.tables.schema import BOOLEAN, CATEGORY, NUMBER, TableOptions
 from storage.tables.sources import Part, Read, Table, batch_rows, matrix_table, spans
 from storage.tables.text_files import open_text
 
 _TYPES = {NUMBER: pa.float64(), BOOLEAN: pa.bool_(), CATEGORY: pa.string()}
-# An archive of NumPy is unpacked into memory.
-_MOST_UNPACKED = 2**31
-# The header of a Zarr or HDF5 file may claim any size. Beyond the size above, a matrix has at most
-# so many bytes for each byte on the disk: rows that are nearly all zeros have some hundreds.
-_MOST_COMPRESSED = 1000
 
 
 def open_table(
@@ -137,32 +130,26 @@ def _column_names(matrix: Any) -> list[str] | None:
 
 @dataclass(frozen=True)
 class _MatrixFile:
-    """A file with a matrix; the columns are called `column_0`, `column_1` and so on."""
+    """A file of NumPy with a matrix; the columns are called `column_0`, `column_1` and so on."""
 
     path: str
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Let another process open the file: pickled, some arrays are their rows, others fail."""
+        """Let another process open the file: pickled, an array would be its rows."""
         return type(self), (self.path,)
 
     @cached_property
     def array(self) -> Any:
         """The matrix (rows, d), whose slices are read from disk when they are taken."""
+        # Memory-mapped: the size in the header is checked against the length of the file, before
+        # any memory is allocated.
         with explain_errors(self.path):
-            array = _OPENERS[format_suffix(self.path)](self.path)
+            array = np.lib.format.open_memmap(self.path, mode="r")
         is_real = array.dtype.kind in "biuf" and array.dtype.itemsize <= 8
         if array.ndim != 2 or not is_real or 0 in array.shape:
             raise TableError(
                 f"{self.path} has an array of shape {array.shape} of {array.dtype}; "
                 "expected rows and columns of real numbers"
-            )
-        files = (Path(self.path), *Path(self.path).rglob("*"))
-        stored = sum(each.stat().st_size for each in files)
-        claimed = math.prod(array.shape) * array.dtype.itemsize
-        if claimed > _MOST_UNPACKED + _MOST_COMPRESSED * stored:
-            raise TableError(
-                f"{self.path} claims an array of shape {array.shape} in {stored:,} bytes on the "
-                f"disk; expected at most {_MOST_COMPRESSED} times these bytes. Save it anew"
             )
         return array
 
@@ -174,15 +161,13 @@ class _MatrixFile:
             yield from rows.select(columns).to_batches()
 
     def split(self) -> list[Read]:
-        """Return what reads some rows each; another process would have to unpack all of an NPZ."""
-        rows = self.array.shape[0]
-        ranges = [(0, rows)] if type(self.array) is np.ndarray else spans(rows)
-        return [partial(self.read, start, stop) for start, stop in ranges]
+        """Return what reads some rows each."""
+        return [partial(self.read, start, stop) for start, stop in spans(len(self.array))]
 
     def part(self) -> Part:
         """Return the part of a table that has its rows."""
         schema = matrix_table(np.asarray(self.array[:1])).schema
-        return Part(self.path, schema, partial(self.read, 0, self.array.shape[0]), self.split)
+        return Part(self.path, schema, partial(self.read, 0, len(self.array)), self.split)
 
 
 def _open_matrices(files: TableFiles, _types: object, _options: object) -> Table:
@@ -203,63 +188,11 @@ def _open_matrices(files: TableFiles, _types: object, _options: object) -> Table
     return Table(files.description, schema, parts, files)
 
 
-def _open_npy(path: str) -> Any:
-    # Memory-mapped: the size in the header is checked against the length of the file, before any
-    # memory is allocated.
-    return np.lib.format.open_memmap(path, mode="r")
-
-
-def _open_npz(path: str) -> Any:
-    with np.load(path, allow_pickle=False) as archive:
-        names = archive.files
-        if len(names) != 1:
-            raise TableError(f"{path} has the arrays {', '.join(names)}; expected one")
-        size = archive.zip.getinfo(f"{names[0]}.npy").file_size
-        if size > _MOST_UNPACKED:
-            raise TableError(
-                f"{path} takes {size / 2**30:.1f} GiB unpacked; save it as .npy, which is read "
-                "in parts"
-            )
-        return archive[names[0]]
-
-
-def _open_zarr(path: str) -> Any:
-    opened = zarr.open(path, mode="r")
-    if isinstance(opened, zarr.Group):
-        return _only_matrix(path, (array for _, array in opened.arrays()))
-    return opened
-
-
-def _open_hdf5(path: str) -> Any:
-    try:
-        import h5py  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        raise TableError(
-            f"{path} needs h5py, which is not installed: pip install 'ism-dask[hdf5]'"
-        ) from error
-    return _only_matrix(path, h5py.File(path, "r").values())
-
-
-def _only_matrix(path: str, arrays: Iterable[Any]) -> Any:
-    """Return the one array of two dimensions in a file; raise a TableError for another number."""
-    matrices = [each for each in arrays if getattr(each, "ndim", 0) == 2]
-    if len(matrices) != 1:
-        raise TableError(f"{path} has {len(matrices)} matrices at its top; expected one")
-    return matrices[0]
-
-
-_OPENERS: Mapping[str, Callable[[str], Any]] = {
-    ".npy": _open_npy,
-    ".npz": _open_npz,
-    ZARR: _open_zarr,
-    ".h5": _open_hdf5,
-    ".hdf5": _open_hdf5,
-}
 FORMATS: Mapping[str, Callable[..., Table]] = {
     ".csv": partial(open_text, delimiter=","),
     ".tsv": partial(open_text, delimiter="\t"),
     ".parquet": partial(open_columnar, file_format="parquet"),
     ".feather": partial(open_columnar, file_format="feather"),
     ".arrow": partial(open_columnar, file_format="feather"),
-    **dict.fromkeys(_OPENERS, _open_matrices),
+    ".npy": _open_matrices,
 }

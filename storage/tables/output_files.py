@@ -15,14 +15,10 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet
-import zarr
 
 from storage.atomic import Workspace, explain_os_errors, open_replacement, sync, workspace
 from storage.errors import TableError
-from storage.tables.files import ZARR
 
-# Rows of a chunk of a Zarr array.
-_ZARR_ROWS = 2**16
 _ARROW_WRITERS: Mapping[str, Callable[..., Any]] = {
     ".csv": pa.csv.CSVWriter,
     ".parquet": pa.parquet.ParquetWriter,
@@ -32,16 +28,12 @@ _ARROW_WRITERS: Mapping[str, Callable[..., Any]] = {
 
 
 def write_batches(path: Path, batches: Iterable[pa.RecordBatch]) -> None:
-    """Write batches of one schema, at least one, into a file, or a Zarr array that does not exist.
+    """Write batches of one schema, at least one, into a file.
 
     An error leaves an earlier file as it was.
     """
-    with _explained(path):
-        if path.suffix.lower() == ZARR:
-            _write_zarr(path, iter(batches))
-        else:
-            with open_replacement(path) as handle:
-                fill_file(handle, path.suffix.lower(), batches)
+    with _explained(path), open_replacement(path) as handle:
+        fill_file(handle, path.suffix.lower(), batches)
 
 
 def fill_file(handle: IO[bytes], suffix: str, batches: Iterable[pa.RecordBatch]) -> None:
@@ -86,7 +78,8 @@ class PartWriter:
 @contextmanager
 def new_folder(folder: Path, suffix: str) -> Iterator[PartWriter]:
     """Give what writes files of this format into a new folder; an error leaves none of them."""
-    _check_new(folder)
+    if folder.exists():  # its files could be those of the user
+        raise TableError(f"{folder} exists already; remove it, or name a new folder")
     with _explained(folder), workspace(folder) as space:
         space.payload.mkdir()
         yield PartWriter(space, suffix)
@@ -98,12 +91,6 @@ def part_path(name: str, suffix: str) -> PurePosixPath:
     return PurePosixPath(name).with_suffix(suffix)
 
 
-def _check_new(folder: Path) -> None:
-    """Raise a TableError if a folder to create exists: its files could be those of the user."""
-    if folder.exists():
-        raise TableError(f"{folder} exists already; remove it, or name a new folder")
-
-
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
     try:
@@ -111,26 +98,6 @@ def _explained(path: Path) -> Iterator[None]:
             yield
     except pa.ArrowException as error:
         raise TableError(f"cannot write {path}: {error}") from error
-
-
-def _write_zarr(path: Path, batches: Iterator[pa.RecordBatch]) -> None:
-    """Write a Zarr array (n, columns), which grows by each batch; its names are an attribute."""
-    _check_new(path)
-    first = next(batches)
-    _check_decimals(first.schema, ZARR)
-    with workspace(path) as space:
-        values = _matrix(first)
-        array = zarr.create_array(
-            space.payload,
-            shape=values.shape,
-            chunks=(_ZARR_ROWS, values.shape[1]),
-            dtype=values.dtype,
-        )
-        array.attrs["columns"] = first.schema.names
-        array[:] = values
-        for batch in batches:
-            array.append(_matrix(batch))
-        space.publish()
 
 
 def _matrix(batch: pa.RecordBatch) -> Any:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from functools import partial
 from itertools import accumulate, tee
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -56,7 +55,6 @@ class TablePlan:
     schema: TableSchema
     files: tuple[SourceFile, ...]  # with the versions that were scanned
     jobs: list[Job]  # the parts with the rows to store, one after the other
-    keeps_earlier: bool  # whether the rows of the first files stay; the parts have the others
 
 
 def plan_table(
@@ -65,7 +63,6 @@ def plan_table(
     on_rows: OnRows,
     *,
     folder: Path | None = None,
-    earlier: Mapping[str, Any] | None = None,
     executor: Executor | None = None,
 ) -> TablePlan:
     """Scan a table, and decide how to store it; nothing is written.
@@ -76,50 +73,22 @@ def plan_table(
         Called with the number of rows scanned so far.
     folder : Path, optional
         Where a copy of the rows may lie while they are ingested.
-    earlier : Mapping, optional
-        The schema of the first files, which are stored already, and their versions. Only the other
-        files are scanned, and stored unless the encoding of all rows changes.
     executor : Executor, optional
         Where the pieces of the table are scanned. Default: in threads of this process.
     """
     files = table.versions()
     features = _feature_names(table, options)
     kinds = _kinds(table, [*features, *options.apart], dates=options.dates)
-    before = None if earlier is None else TableSchema.from_json(earlier["schema"])
-    scan, count = empty_scan(kinds, options), 0
-    if earlier is not None and before is not None and before.kinds == kinds:
-        scan, count = deepcopy(before.scan), len(earlier["files"])
-    new, stored_rows = replace(table, parts=table.parts[count:]), scan.rows_stored
-    parts = new.pieces() if folder is None else copied_pieces(new, kinds, folder)
-    parts, taken = (parts, parts) if isinstance(parts, list) else tee(parts)
+    parts = table.pieces() if folder is None else copied_pieces(table, kinds, folder)
+    parts, pieces = (parts, parts) if isinstance(parts, list) else tee(parts)
     work = partial(scan_part, kinds=kinds, options=options)
-    scans = list(work_on_rows(work, parts, executor, on_rows))
-    pieces, rows = list(taken), [each.rows_stored for each in scans]
-    for each in scans:
+    scan, rows = empty_scan(kinds, options), []
+    for each in work_on_rows(work, parts, executor, on_rows):
         scan.add(each)
-    schema = _decided(table, scan, features, options)
-    keeps = before is not None and _keeps_encoding(before, schema)
-    if count and not keeps:
-        stored = replace(table, parts=table.parts[:count])
-        pieces = [Part(stored.description, stored.schema, stored.batches), *pieces]
-        rows = [stored_rows, *rows]
-    starts = accumulate(rows, initial=stored_rows if keeps else 0)
+        rows.append(each.rows_stored)
+    starts = accumulate(rows, initial=0)
     jobs = [Job(*each) for each in zip(pieces, starts, rows, strict=False)]
-    return TablePlan(table, schema, files, jobs, keeps)
-
-
-def _keeps_encoding(earlier: TableSchema, schema: TableSchema) -> bool:
-    """Return whether rows that were stored under the first schema are the same under the second."""
-
-    def encoding(each: TableSchema) -> tuple[object, ...]:
-        labels = [(label.name, label.role, label.levels) for label in each.labels]
-        return each.encoded_names, each.dtype, labels, each.kinds
-
-    # The means that have filled gaps would have changed.
-    filled = earlier.options.missing not in (REFUSE, DROP) and any(
-        feature.missing for feature in earlier.features
-    )
-    return encoding(earlier) == encoding(schema) and not filled
+    return TablePlan(table, _decided(table, scan, features, options), files, jobs)
 
 
 def _feature_names(table: Table, options: TableOptions) -> list[str]:

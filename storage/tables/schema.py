@@ -225,15 +225,14 @@ class TableSchema:
         return {column.name: column.kind for column in (*self.features, *self.labels)}
 
     @property
-    def scan(self) -> TableScan:
-        """The scan that the schema was decided by."""
-        columns = {column.name: column for column in (*self.features, *self.labels)}
-        return TableScan(columns, self.rows, self.rows_left_out)
+    def rows_stored(self) -> int:
+        """The number of rows that are not left out."""
+        return self.rows - self.rows_left_out
 
     @property
     def bytes(self) -> int:
         """The size of the encoded rows, uncompressed."""
-        cells = (self.rows - self.rows_left_out) * len(self.encoded_names)
+        cells = self.rows_stored * len(self.encoded_names)
         return cells * (4 if self.dtype == "float32" else 8)
 
     def to_json(self) -> dict[str, Any]:

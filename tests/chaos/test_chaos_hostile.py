@@ -300,7 +300,7 @@ GROUPS = {
     "rows to transform": {
         **{f"npy: {name}": _transformed("a.npy", each) for name, each in MATRICES.items()},
         **{f"csv: {name}": _transformed("a.csv", each) for name, each in TABLES.items()},
-        **{f"a pickle in {name}": _transformed(name, PICKLED) for name in ("a.npz", "./a.pkl")},
+        **{f"a pickle in {name}": _transformed(name, PICKLED) for name in ("a.npy", "./a.pkl")},
     },
     "stores and manifests": STORES,
     "names, runs, leases and links": RUNS,

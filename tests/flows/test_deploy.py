@@ -154,8 +154,8 @@ def test_the_image_is_made_of_what_there_is():
     lines = (DEPLOY / "compose/Dockerfile").read_text().splitlines()
     extras = re.findall(r"--extra (\w+)", "\n".join(lines))
     project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
-    # It reads tables in all formats and places.
-    assert {"hdf5", "s3", "gcs"} <= set(extras) <= set(project["optional-dependencies"])
+    # It reads tables in all places.
+    assert {"s3", "gcs"} <= set(extras) <= set(project["optional-dependencies"])
     ignored = (DEPLOY / "compose/Dockerfile.dockerignore").read_text().splitlines()
     kept = [line[1:] for line in ignored if line.startswith("!")]
     copies = [line.split()[1:-1] for line in lines if line.startswith("COPY")]

@@ -7,7 +7,6 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-import zarr
 from numpy.testing import assert_allclose
 from serving import folder_of_the_run, made_once
 from sklearn.base import clone
@@ -345,19 +344,6 @@ def test_a_folder_of_parts_becomes_one(here, fitted, tmp_path):
     message = here("transform", "two", several, "-o", tmp_path / "x").failed(1)
     assert "2 files of the table would be the part a.parquet" in message
     assert not (tmp_path / "x").exists()
-
-
-def test_a_zarr_array_of_new_features(here, sales, tmp_path):
-    sales.drop(columns="id").to_csv(tmp_path / "plain.csv", index=False)
-    words = ("--label", "churned", "--run", "two", "--plain", "-q", 2, *DEPENDENCE)
-    assert here("fit", tmp_path / "plain.csv", *words).status == 0
-    expected = load_model("two").transform(sales.drop(columns="id"))
-    for source, out in ((tmp_path / "plain.csv", "a.zarr"), ("plain", "b.zarr")):
-        assert here("transform", "two", source, "-o", tmp_path / out).status == 0
-        array = zarr.open_array(tmp_path / out, mode="r")
-        assert_allclose(array[:], expected, rtol=1e-5, atol=1e-5)
-        assert array.attrs["columns"] == BY_HSIC
-        assert "exists" in here("transform", "two", source, "-o", tmp_path / out).failed(2)
 
 
 @pytest.mark.long

@@ -13,9 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import h5py
 import numpy as np
-import zarr
 from PIL import Image
 
 import storage
@@ -46,26 +44,17 @@ from storage.tables.formats import open_table
 ROOT = Path(__file__).parents[2]
 stock: Any = pkgutil.resolve_name("tests.chaos.stock")
 Reads = Iterator[Callable[[], object]]
-MATRICES = (".npy", ".npz", ".h5", ".zarr")
 OUTPUTS = (Output(), Output(json=True))
 
 
 def make_tables(*names: str, home: Path) -> list[Path]:
     """Write tables in the formats of their names, and save a model of their columns."""
     frame, paths = stock.random_table(60, 0), [home / name for name in names]
-    matrix, is_matrix = frame[[*"abcd"]].to_numpy(), paths[0].suffix in MATRICES
+    matrix, is_matrix = frame[[*"abcd"]].to_numpy(), paths[0].suffix == ".npy"
     for path in paths:
         match path.suffix:
             case ".npy":
                 np.save(path, matrix)
-            case ".npz":
-                np.savez(path, matrix)
-            case ".h5":
-                with h5py.File(path, "w") as file:
-                    file.create_dataset("rows", data=matrix, chunks=(16, 4), compression="gzip")
-            case ".zarr":
-                version: Any = 2 if "old" in path.name else 3
-                zarr.create_array(path, data=matrix, chunks=(16, 4), zarr_format=version)
             case ".parquet":  # without compression each byte counts
                 frame.to_parquet(path, compression=None)
             case ".feather":
@@ -83,7 +72,7 @@ def make_tables(*names: str, home: Path) -> list[Path]:
 
 def options_of(path: Path) -> storage.TableOptions:
     """Return how a table is read."""
-    return storage.TableOptions(label=() if path.suffix in MATRICES else ("y",), missing="mean")
+    return storage.TableOptions(label=() if path.suffix == ".npy" else ("y",), missing="mean")
 
 
 def read_table(path: Path) -> Reads:
@@ -268,11 +257,9 @@ def make_raw_files(home: Path) -> list[Path]:
 # What fills an empty home and returns the files and folders to change, and what reads one of them.
 READERS: dict[str, tuple[Callable[..., Iterable[Path]], Callable[[Path], Reads]]] = {
     "csv": (partial(make_tables, "a.csv", "b.csv.gz"), read_table),
-    "npy": (partial(make_tables, "a.npy", "b.npz"), read_table),
+    "npy": (partial(make_tables, "a.npy"), read_table),
     "parquet": (partial(make_tables, "a.parquet"), read_table),
     "feather": (partial(make_tables, "a.feather"), read_table),
-    "hdf5": (partial(make_tables, "a.h5"), read_table),
-    "zarr": (partial(make_tables, "a.zarr", "old.zarr"), read_table),
     "run-file": (
         make_run_files,
         lambda path: iter([lambda: read_run_file(path).stored_as("wine")]),

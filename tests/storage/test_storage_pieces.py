@@ -1,0 +1,113 @@
+"""Tables that several processes store: the same bits as at one go."""
+
+import pickle
+import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from stock import random_table, write_table
+
+from storage import TableError, ingest_table, open_dataset
+from storage.tables.formats import open_table
+from storage.tables.side_by_side import map_in_order, threads_of_this_process
+
+# What a test may lower, so that a few rows fill a piece of a table or a chunk.
+PIECE_ROWS = "storage.tables.sources._PIECE_ROWS"
+CHUNK_BYTES = "storage.dataset_writing.CHUNK_BYTES"
+
+
+def _gappy(rows, seed):
+    frame = random_table(rows, seed)
+    frame.loc[::7, "a"] = np.nan
+    return frame
+
+
+def _check_same(data, other):
+    assert data.data_hash == other.data_hash
+    assert_array_equal(data.X.read(0, len(data.X)), other.X.read(0, len(other.X)))
+    assert_array_equal(data.labels["y"], other.labels["y"])
+    assert _schema_but_sums(data) == _schema_but_sums(other)
+
+
+def _schema_but_sums(data):
+    """Return the schema with rounded sums: in another order these differ in their last bits."""
+    schema = data.info.table["schema"]
+    features = [{**each, "total": round(each["total"], 10)} for each in schema["features"]]
+    return {**schema, "features": features}
+
+
+@pytest.fixture(scope="module")
+def executor():
+    with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
+        yield pool
+
+
+@pytest.mark.parametrize(("suffix", "missing"), [("parquet", "drop"), ("csv", "mean")])
+def test_processes_store_the_same_bits(tmp_path, executor, monkeypatch, suffix, missing):
+    monkeypatch.setattr(CHUNK_BYTES, 1024)
+    monkeypatch.setattr(PIECE_ROWS, 100)
+    parts, seen, options = tmp_path / "parts", [], {"label": "y", "missing": missing}
+    for part, rows in enumerate((230, 0, 3, 50)):
+        write_table(_gappy(rows, part), parts / f"part-{part}.{suffix}")
+    progress = lambda share, _: seen.append(share)  # noqa: E731
+    data = ingest_table(parts, "far", executor=executor, progress=progress, **options)
+    here = ingest_table(parts, "here", **options)
+    assert seen == sorted(seen)
+    assert seen[-1] == 1.0
+    if missing == "drop":
+        _check_same(data, here)
+    else:
+        assert_allclose(data.X.read(0, 283), here.X.read(0, 283), rtol=1e-13)
+    assert open_dataset("far").data_hash == data.data_hash
+    if suffix == "csv":
+        write_table(random_table(20, 9).assign(a="many"), parts / "part-9.csv")
+        with pytest.raises(TableError, match="part-9"):
+            ingest_table(parts, "wrong", label="y", executor=executor)
+
+
+def test_processes_open_the_files_of_matrices_in_pieces(tmp_path, executor, monkeypatch):
+    monkeypatch.setattr(PIECE_ROWS, 7)
+    monkeypatch.setattr(CHUNK_BYTES, 200)
+    values = np.random.default_rng(0).normal(size=(2, 400, 3))
+    paths = [tmp_path / f"{name}.npy" for name in "ab"]
+    for path, part in zip(paths, values, strict=True):
+        np.save(path, part)
+    table = open_table(paths)
+    assert len(table.pieces()) == 2 * 58
+    here, far = ingest_table(paths, "here"), ingest_table(paths, "far", executor=executor)
+    assert here.data_hash == far.data_hash
+    for data in (here, far):
+        assert_array_equal(data.X.read(0, 800), values.reshape(800, 3))
+    # The rows themselves do not travel.
+    assert len(pickle.dumps(table)) < values[0].nbytes / 4
+
+
+def test_results_come_in_order_and_errors_end_the_work():
+    begun = []
+
+    def work(number):
+        begun.append(number)
+        time.sleep(0.002 * (number % 3))
+        if number == 40:
+            raise ValueError("the fortieth")
+        return number**2
+
+    with threads_of_this_process() as threads:
+        assert list(map_in_order(threads, work, range(30))) == [k**2 for k in range(30)]
+        begun.clear()
+        with pytest.raises(ValueError, match="the fortieth"):
+            list(map_in_order(threads, work, range(10_000), lambda: 10))
+        # The ten that were begun at most when the fortieth failed: 40 to 49.
+        assert max(begun) < 50
+        # A slow caller is not run ahead of.
+        begun.clear()
+        results = map_in_order(threads, begun.append, range(10_000), lambda: 10)
+        for taken in range(1, 31):
+            next(results)
+            time.sleep(0.002)
+            assert max(begun) < taken + 10
+        results.close()
+    assert max(begun) < 40
