@@ -16,7 +16,6 @@ from ism_dask.kernels import KERNELS, WIDTH_RULES, as_kernel
 from ism_dask.linalg.subspaces import ROTATIONS
 from storage import StorageError, UnsafeName, dataset_path, list_datasets, safe_name
 from storage.atomic import exists_settled
-from storage.errors import did_you_mean
 from storage.tables.files import has_table_suffix
 from storage.tables.schema import TableOptions, label_key
 

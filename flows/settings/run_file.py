@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
-from pydantic import AfterValidator, BeforeValidator, ValidationInfo
+from pydantic import AfterValidator, ValidationInfo
 
 from flows.errors import SettingsError
 from flows.settings.base import (
@@ -19,7 +19,6 @@ from flows.settings.base import (
     import_choices,
 )
 from flows.settings.fields import Checked, setting
-from flows.settings.kernels import term_text
 from flows.settings.runs import (
     SIDES,
     CrossvalSettings,
@@ -79,8 +78,6 @@ _Names = Annotated[
     list[str] | str,
     AfterValidator(lambda value: value if isinstance(value, str) else ",".join(value)),
 ]
-# A term of a sum of kernels: in a run file also a table.
-_Term = Annotated[str | dict[str, int | float | str], BeforeValidator(term_text)]
 
 
 def _table(
@@ -113,7 +110,6 @@ TABLES: Mapping[str, Any] = {
         kind,
         _ELSEWHERE,
         scheduler=_Place | None,
-        terms=list[_Term] | None,
     )
     for flow, kind in FLOWS.items()
 }

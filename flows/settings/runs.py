@@ -124,7 +124,7 @@ class SavedRunSettings(NamedRunSettings):
 
     kernel: str = kernel_setting(
         "gaussian",
-        about="Kernel, such as gaussian, polynomial or linear; or sum, of several terms.",
+        about="Kernel, such as gaussian, polynomial or linear.",
         names=kernel_names,
     )
     sigma: float | str | None = kernel_setting(
@@ -138,12 +138,6 @@ class SavedRunSettings(NamedRunSettings):
     )
     neighbor: int | None = kernel_setting(
         None, about="Which neighbour's distance is the width of a relative_gaussian."
-    )
-    terms: list[str] | None = kernel_setting(
-        None,
-        about="With --kernel sum: a term, such as '0.5*polynomial(degree=2)'; repeated for more. A "
-        "term takes any parameter of its kernel.",
-        flags=("--term",),
     )
     engine: str = solver_setting(
         "auto",
@@ -207,7 +201,7 @@ class SavedRunSettings(NamedRunSettings):
         """Return the kernel with the parameters that are set; raise SettingsError for others."""
         given = {name: getattr(self, name) for name in _KERNEL_PARAMETERS}
         given = {name: value for name, value in given.items() if value is not None}
-        return build_kernel(self.kernel, given, self.terms)
+        return build_kernel(self.kernel, given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -283,11 +277,10 @@ class SearchSettings(SavedRunSettings):
                 f"`engine` is {self.engine!r}, which belongs to --criterion {DEPENDENCE}; give "
                 "that, or leave --engine out"
             )
-        kernel = self.kernel if self.terms is None else self.build_kernel()
-        if not import_choices().as_kernel(kernel).is_positive_definite:
+        if not import_choices().as_kernel(self.kernel).is_positive_definite:
             raise SettingsError(
                 f"`kernel` is {self.kernel!r}, which is not positive definite, so that no "
-                "regression can use it; expected gaussian, polynomial, linear or sums of them, or "
+                "regression can use it; expected gaussian, polynomial or linear, or "
                 f"--criterion {DEPENDENCE}"
             )
 

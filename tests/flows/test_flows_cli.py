@@ -237,8 +237,8 @@ def test_ctrl_c_is_told_of_whatever_error_comes_of_it(here, monkeypatch):
         ("fit wine --plain --start-from a/b", "`--start-from` is 'a/b'"),
         ("datasets whine", "did you mean 'wine'"),
         (
-            "fit wine --plain --kernel sum --term polynomial(ofset=1)",
-            "which takes degree and offset; did you mean 'offset'",
+            "fit wine --plain --kernel polynomial --sigma 2",
+            "`--sigma` is no parameter of the polynomial kernel, which takes degree and offset",
         ),
         ("crossval wine --plain --label colour", "`--label` is 'colour'; wine has cultivar"),
         ("crossval wine --plain --label=", "`--label` is ''; wine has cultivar"),

@@ -28,8 +28,8 @@ keep = ["id"]
 
 [fit]
 n_components = 2
-kernel = "sum"
-terms = ["gaussian(sigma=2)", "0.5*polynomial(degree=2)"]
+kernel = "polynomial"
+degree = 2
 
 [[transform]]
 source = "sales.csv"
@@ -39,7 +39,7 @@ out = "new.parquet"
 source = "shop"
 out = "same.npy"
 """
-TERMS = ["1*gaussian(sigma=2)", "0.5*polynomial(degree=2, offset=1)"]
+KERNEL = {"name": "polynomial", "degree": 2, "offset": 1.0}
 SCHEMA = Path(__file__).parents[2] / "docs" / "run-file.schema.json"
 
 
@@ -71,7 +71,7 @@ def test_a_run_file_runs_from_the_table_to_the_outputs(here, run_file):
     written = [folder / name for name in ("new.parquet", "same.npy", "churn.html")]
     assert result["written"] == [*map(str, written)]
     assert open_dataset("shop").class_names == {"left_us": ("no", "yes")}
-    assert result["fitted_kernel"] == {"name": "sum", "terms": TERMS}
+    assert result["fitted_kernel"] == KERNEL
     new = pd.read_parquet(folder / "new.parquet")
     model = load_model("churn")
     expected = model.transform(pd.read_csv(folder / "sales.csv"))
@@ -91,10 +91,8 @@ def test_a_run_file_runs_from_the_table_to_the_outputs(here, run_file):
         ("n_components = 2", "whiten = true", 11, "`fit.whiten` is no setting; it is gone: fit"),
         ("n_components = 2", "refine = 1", 11, "(CHANGELOG.md). expected one of n_components"),
         ("n_components = 2", 'label = "age"', 11, "give `label` in [data]"),
-        ('kernel = "sum"', "", 13, "`fit.terms` is given, but `kernel` is 'gaussian'"),
-        ("gaussian(sigma=2)", "gaussian(sigma=2", 13, "expected a term such as"),
-        ("gaussian(sigma=2)", "gauss", 13, "`fit.terms` is 'gauss'"),
-        ("0.5*poly", "x*poly", 13, "weight 'x'; expected a positive number"),
+        ('kernel = "polynomial"', "", 13, "`fit.degree` is no parameter of the gaussian kernel"),
+        ('"polynomial"', '"gauss"', 12, "`fit.kernel` is 'gauss'; did you mean 'gaussian'"),
         ('keep = ["id"]', 'keep = ["id", 3]', 8, "`data.keep[1]` is 3; expected text"),
         ('keep = ["id"]', 'keep = [\n  # of customers\n  "id",\n  3,\n]', 8, "[1]` is 3"),
         ('keep = ["id"]', 'missing = "men"', 8, "expected one of refuse, drop"),
@@ -105,9 +103,6 @@ def test_a_run_file_runs_from_the_table_to_the_outputs(here, run_file):
         ('out = "same.npy"', "out = 3", 21, "`transform[1].out` is 3; expected text"),
         ('out = "same.npy"', 'out = "x.npy"\nunseen = "all"', 22, "`transform[1].unseen` is 'all'"),
         ('out = "same.npy"', "", 19, "`transform[1].out` is missing"),
-        ('["gaussian(sigma=2)"', '[{kernel = "gauss"}', 13, "did you mean 'gaussian'"),
-        ('["gaussian(sigma=2)"', '[{kernel = "linear", weight = -1}', 13, "weight '-1'"),
-        ("[fit]", '[[fit.terms]]\nkernel = "linear"\ndegree = 2\n[fit]', None, "is no TOML"),
         ("[[transform]]", "[crossval]\nfold = 3\n[[transform]]", 16, "did you mean 'folds'"),
         ("[fit]", "[fits]", None, "expected one table [fit] or [crossval] or [cluster]"),
         ("[fit]", "[cluster]\n[fit]", 10, "[fit] and [cluster]"),
@@ -131,7 +126,7 @@ def test_what_is_wrong_is_named_with_its_line(run_file, line, instead, at, messa
 
 
 def test_a_fit_is_cross_validated_in_one_file(here, run_file):
-    """Terms may be tables, labels a list; [crossval] has the settings of [fit] but for its own."""
+    """Labels may be a list; [crossval] has the settings of [fit] but for its own."""
     table = run_file.parent / "sales.csv"
     frame = pd.read_csv(table)
     frame.assign(spent=frame["age"] ** 2, lost=frame["visits"]).to_csv(table, index=False)
@@ -145,13 +140,7 @@ drop = ["id", "left us"]
 [fit]
 n_components = 2
 criterion = "dependence"
-kernel = "sum"
-[[fit.terms]]
-kernel = "gaussian"
-sigma = 2.0
-[[fit.terms]]
 kernel = "polynomial"
-weight = 0.5
 degree = 2
 """
     )
@@ -162,11 +151,11 @@ degree = 2
     jsonschema.validate(tomllib.loads(run_file.read_text()), json.loads(SCHEMA.read_text()))
     assert "folds=2" in here("run", run_file, "--dry-run", "--force").out
     answer = here("run", run_file, "--plain", "--force", "--json").answer
-    assert answer["fitted_kernel"]["terms"] == TERMS
+    assert answer["fitted_kernel"] == KERNEL
     assert (answer["run"], answer["crossval"]["run"]) == ("two", "two-crossval")
     fitted, validated = answer["settings"], answer["crossval"]["settings"]
     assert (validated["folds"], validated["max_iter"]) == (2, 9)
-    assert all(validated[key] == fitted[key] for key in ("terms", "n_components"))
+    assert all(validated[key] == fitted[key] for key in ("degree", "n_components"))
 
 
 @pytest.mark.parametrize("flow", list(FLOWS))

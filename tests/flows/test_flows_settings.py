@@ -12,7 +12,7 @@ from flows.settings.fields import command_words, deciding
 from flows.settings.runs import CrossvalSettings, FitSettings, SavedRunSettings
 from flows.settings.unsupervised import LABEL_SETTINGS
 from ism_dask.engines import ENGINES
-from ism_dask.kernels import KERNELS, DistanceKernel, Gaussian, Multiquadric, Polynomial
+from ism_dask.kernels import KERNELS, DistanceKernel, Gaussian, Polynomial
 from storage import open_run
 
 
@@ -74,7 +74,7 @@ def test_the_form_of_the_prefect_ui_explains_every_setting():
     schema = adapter.json_schema()["properties"]
     assert schema.keys() == {field.name for field in fields(CrossvalSettings)}
     assert all(each["description"] for each in schema.values())
-    assert schema["kernel"]["enum"] == sorted([*KERNELS, "sum"])
+    assert schema["kernel"]["enum"] == sorted(KERNELS)
     assert schema["engine"]["enum"] == ["auto", *ENGINES]
     assert schema["tol"]["exclusiveMinimum"] == 0
     assert schema["engine_tol"]["exclusiveMaximum"] == 1
@@ -98,19 +98,6 @@ def test_a_paradigm_takes_the_settings_that_its_estimator_has():
     assert set(LABEL_SETTINGS) == set(PARADIGMS)
     for name, paradigm in PARADIGMS.items():
         assert ("mu" in LABEL_SETTINGS[name]) == ("mu" in signature(paradigm.estimator).parameters)
-
-
-def test_a_term_takes_parameters_of_any_name():
-    def built(term):
-        return SavedRunSettings(dataset="wine", kernel="sum", terms=[term]).build_kernel()
-
-    assert built("multiquadric(offset=0.5)") == Multiquadric(0.5)
-    assert built("gaussian(sigma=root)") == Gaussian("root")
-    with pytest.raises(SettingsError, match="`colour` is no parameter of the gaussian kernel"):
-        built("gaussian(colour=1)")
-    for text in ("offset", "=1", "offset=", "of set=1"):
-        with pytest.raises(SettingsError, match="expected NAME=VALUE"):
-            built(f"multiquadric({text})")
 
 
 def test_the_target_of_a_fit_can_be_chosen(here, fitted_wine):
