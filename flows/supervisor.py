@@ -14,6 +14,7 @@ from types import FrameType
 import psutil
 
 from flows.errors import FlowError, SettingsError
+from flows.reports.html import write_index
 from flows.services.dask import (
     SCHEDULER,
     certificates_folder,
@@ -54,6 +55,7 @@ from flows.tracking.server import (
     ui_address,
     without_password,
 )
+from storage import reports_folder
 
 # Name of this process in its record, whose address is that of the API in use.
 NAME = "up"
@@ -171,6 +173,7 @@ def _start_or_join(settings: ServiceSettings, tell: Tell) -> list[Service] | Non
         new = [each for each in _all_services() if live_record(each.name) is None]
         try:
             external = external_api_address()
+            write_index(reports_folder())
             wanted = _servers(settings, external)
             if settings.tls and live_record(SCHEDULER) is None:
                 make_certificates(certificates_folder())  # restarted services use the same

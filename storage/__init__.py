@@ -53,6 +53,7 @@ from storage.runs import (
     publish_run,
     remove_run,
     report_path,
+    reports_folder,
     result_arrays,
     run_folder,
     runs_folder,

@@ -32,8 +32,8 @@ _Result = TypeVar("_Result")
 FORMAT_VERSION = 2
 # Folder of the result in that of a run.
 RESULT = "result"
-# Files beside it: the report of the run, and the lease of the process that computes it.
-REPORT, LEASE = "report.html", "lease.json"
+# The file beside it: the lease of the process that computes the run.
+LEASE = "lease.json"
 # Folder beside it for dumps of the state of Dask clusters on which the run has stalled.
 STALLED = "stalled"
 # The name of a dated run; a number follows from the second run of a day on.
@@ -100,9 +100,14 @@ def run_folder(name: str) -> Path:
     return resolve_under(runs_folder(), safe_name(name, "run"))
 
 
-def report_path(name: str) -> Path:
-    """Return the path of the report of run `name`, whether or not it exists."""
-    return resolve_under(run_folder(name), REPORT)
+def reports_folder() -> Path:
+    """Return the folder of the reports of runs, with an index, which `ism-dask up` serves."""
+    return home() / "reports"
+
+
+def report_path(name: str, folder: Path | None = None) -> Path:
+    """Return the path of the report of run `name` in a folder of reports, by default the home's."""
+    return (folder or reports_folder()) / "runs" / f"{safe_name(name, 'run')}.html"
 
 
 def lease_path(name: str) -> Path:
@@ -285,6 +290,7 @@ def publish_run(source: str, target: str) -> None:
 def remove_run(name: str) -> None:
     """Remove a run with all its files, if it exists: readers see all of it or nothing."""
     remove_folder(run_folder(name))
+    _remove_report(name)
 
 
 def model_hash(name: str) -> str:

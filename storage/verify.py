@@ -27,7 +27,6 @@ from storage.refreshes import (
 )
 from storage.runs import (
     LEASE,
-    REPORT,
     RESULT,
     STALLED,
     model_hash,
@@ -174,9 +173,8 @@ def _check_run(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
     yield from _problems_at(folder / RESULT, partial(_check_store, _read_result), on_bytes)
     yield from _problems_at(folder / PARTIAL, _check_partial_results, on_bytes)
     yield from _problems_at(folder / LEASE, _check_lease, on_bytes)
-    # Two entries are not checked: each request rebuilds the report from the rest, and only people
-    # read the dumps of stalled Dask clusters.
-    yield from _unexpected_entries(folder, {RESULT, PARTIAL, LEASE, REPORT, STALLED}.__contains__)
+    # Only people read the dumps of stalled Dask clusters, which are not checked.
+    yield from _unexpected_entries(folder, {RESULT, PARTIAL, LEASE, STALLED}.__contains__)
 
 
 def _check_partial_results(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:

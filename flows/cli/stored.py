@@ -11,6 +11,7 @@ import typer
 from flows.cli.compute import run_flow
 from flows.cli.options import Plain, RunName
 from flows.cli.output import Output, print_summary
+from flows.errors import SettingsError
 from flows.settings.base import IngestSettings, TransformSettings
 from flows.text import byte_size, count_noun
 
@@ -233,14 +234,21 @@ def show(name: RunName, *, output: Output) -> None:
 
 
 def report(
-    name: RunName,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[RUN]", help="Its name; `ism-dask runs` lists them."),
+    ] = None,
     *,
+    every: Annotated[
+        bool, typer.Option("--all", help="Write the reports of all runs, and an index of them.")
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(
             "--out",
             "-o",
-            help="The .html, .md or .json file. Default: .html, in the folder of the run.",
+            help="The .html, .md or .json file; of --all the folder. Default: in the folder "
+            "`reports` of the home.",
         ),
     ] = None,
     show: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
@@ -250,9 +258,18 @@ def report(
 
     Or the same as Markdown or JSON, by the name of the file.
     """
-    from flows.reports.html import write_report  # noqa: PLC0415
+    from flows.reports.html import write_all_reports, write_report  # noqa: PLC0415
+    from storage import reports_folder  # noqa: PLC0415
 
-    path = write_report(name, out)
+    if every:
+        if name is not None:
+            raise SettingsError(f"--all and the run {name!r} exclude each other; give one of them")
+        with output.watched():
+            path = write_all_reports(out or reports_folder())
+    elif name is None:
+        raise SettingsError("which report? Give the name of a run, or --all")
+    else:
+        path = write_report(name, out)
     output.say(str(path))
     if show:
         import webbrowser  # noqa: PLC0415

@@ -1,1 +1,1 @@
-"""Reports of finished runs: summaries, figures, HTML and Markdown pages, and their server."""
+"""Reports of finished runs: summaries, figures, HTML and Markdown pages, and their index."""

@@ -12,19 +12,11 @@ from markupsafe import Markup
 
 from flows.reports.blocks import Summary
 from flows.reports.pictures import Figure, escape
-from flows.reports.summary import summarise
-from flows.reports.view import View
-from flows.results.base import RunResult
 
 Links = Mapping[str, str]
 
 # Most characters of pictures on a page: the UI loads all pages with its list of artifacts.
 _ROOM = 250_000
-
-
-def run_page(result: RunResult, links: Links | None = None) -> str:
-    """Return the page of a run with this result, which has been saved, pictures included."""
-    return render_markdown(summarise(result, View.of(result.run)), links)
 
 
 def render_markdown(summary: Summary, links: Links | None = None) -> str:

@@ -2,7 +2,7 @@
 
 A refresh publishes its runs, `sales-0001` and so on, as `sales`. With `keep_runs`, the run
 `nightly` of 24 November 2026 is saved as `nightly-2026-11-24`, and published as `nightly`. That is
-a copy, which every command and the report server take like any other run.
+a copy, which every command takes like any other run.
 """
 
 from __future__ import annotations

@@ -24,8 +24,6 @@ from storage.paths import home
 HOST = "127.0.0.1"
 # The names under which a browser on this machine may open our pages.
 HOSTS = (HOST, "localhost")
-# The `Server` header of every answer of the report server: a client recognises it by this.
-REPORTS_SIGNATURE = "ism-dask-reports"
 # The number of ports that are tried, from the usual port on, before any other.
 _NEXT = 10
 # Environment variable of every process of a service, and of all processes that it starts.

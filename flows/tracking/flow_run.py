@@ -41,8 +41,10 @@ from flows.progress.watching import (
     run_context,
     watch_progress,
 )
-from flows.reports.markdown import run_page
-from flows.reports.summary import card_line, log_line
+from flows.reports.html import publish_report
+from flows.reports.markdown import render_markdown
+from flows.reports.summary import card_line, log_line, summarise
+from flows.reports.view import View
 from flows.results.base import FlowResult, RunResult
 from flows.services.liveness import SET_BY_WORKERS, ArtifactPage, RunReceipt
 from flows.settings.base import FlowSettings
@@ -191,16 +193,20 @@ class TrackedRun:
         """Do the same as `finished` for a saved run, whose page is one of the artifacts.
 
         It says where report, folder and dashboard are, by addresses or in words: a browser opens no
-        file from the page of a server.
+        file from the page of a server. If `ism-dask up` serves reports, the report is written.
         """
-        url = report_url(result.run)
+        view = View.of(result.run)
+        summary = summarise(result, view)
+        if url := report_url(result.run):
+            with suppress(StorageError):  # the run is saved, and the page in Prefect has the same
+                publish_report(view, summary)
         links = {
-            "Report": url if url.startswith("http") else f"ism-dask report {result.run}",
+            "Report": url or f"ism-dask report {result.run}",
             "Folder of the run": str(Path(result.path).parent),
             "Dask dashboard": self._follower.dashboard,
         }
         links = {name: where for name, where in links.items() if where}
-        page = self.page(run_page(result, links), card_line(result))
+        page = self.page(render_markdown(summary, links), card_line(result))
         return self.finished(result, page, *tables)
 
     def finished(

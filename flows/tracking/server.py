@@ -21,7 +21,6 @@ from flows.errors import FlowError
 from flows.services.service import (
     HOST,
     HOSTS,
-    REPORTS_SIGNATURE,
     Service,
     Tell,
     ensure_running,
@@ -29,7 +28,7 @@ from flows.services.service import (
     preferred_ports,
 )
 from flows.settings.base import POOL
-from storage import home, report_path
+from storage import home, reports_folder
 from storage.atomic import explain_os_errors, make_folder
 
 # Names of the three among the services.
@@ -131,7 +130,7 @@ def _is_served(api: str | None, pool: str) -> bool:
 
 
 def report_server(port: int | None = None) -> Service:
-    """Return the server of the list of runs, and of their reports."""
+    """Return the server of the folder of reports: a plain one, of files alone."""
     address = f"http://{HOST}:{port}"
     return Service(
         name=REPORTS,
@@ -141,27 +140,25 @@ def report_server(port: int | None = None) -> Service:
         ports=preferred_ports(REPORTS, port=8788),  # the next after those of Dask
         address=address,
         page=address,
-        # By name: only the process of the server needs the imports that draw a report.
-        command=["flows.reports.server", "--port", str(port)],
-        is_ready=partial(is_report_server, address),
+        command=[
+            *("http.server", str(port), "--bind", HOST),
+            *("--directory", str(reports_folder().absolute())),
+        ],
+        is_ready=partial(_answers, address),
     )
 
 
-def is_report_server(address: str) -> bool:
-    """Return whether a server answers that has the signature of ours."""
-    try:
-        reply = httpx.head(address, timeout=5.0)
-    except httpx.HTTPError:
-        return False
-    # It may ask for a password, which this process need not know.
-    is_up = reply.is_success or reply.status_code == HTTPStatus.UNAUTHORIZED
-    return is_up and reply.headers.get("server", "").startswith(REPORTS_SIGNATURE)
+def _answers(address: str) -> bool:
+    """Return whether a server answers."""
+    with suppress(httpx.HTTPError):
+        return httpx.head(address, timeout=5.0).is_success
+    return False
 
 
 def report_url(run: str) -> str:
-    """Return the link to the report of a run: on the report server if it runs, else the file."""
+    """Return the address of the report of a run on the report server, empty if none runs."""
     server = live_record(REPORTS)
-    return f"{server.address}/{run}" if server else report_path(run).absolute().as_uri()
+    return f"{server.address}/runs/{run}.html" if server else ""
 
 
 def prefect_environment() -> dict[str, str]:

@@ -28,7 +28,7 @@ COMPOSE = DEPLOY / "compose/compose.yaml"
 KUBERNETES = "1.32"
 Name = tuple[str, str]  # kind and name of a manifest
 # Passwords of the compose file.
-PASSWORDS = {"POSTGRES_PASSWORD": "one", "PREFECT_AUTH": "ism:two", "REPORTS_AUTH": "ism:three"}
+PASSWORDS = {"POSTGRES_PASSWORD": "one", "PREFECT_AUTH": "ism:two"}
 
 
 def composed(**environment):
@@ -47,7 +47,7 @@ def services():
 
 
 def test_compose_has_all_parts(services):
-    parts = {"postgres", "server", "worker", "scheduler", "dask-worker", "reports", "proxy"}
+    parts = {"postgres", "server", "worker", "scheduler", "dask-worker", "proxy"}
     assert set(services) == parts
     for name, service in services.items():
         assert re.search(r":\d+\.\d+", service["image"]), "a version, not the latest"
@@ -83,7 +83,7 @@ def _connects_with(environment):
 
 def test_a_password_of_postgres_may_have_any_characters(by_name):
     # Compose reads `$` as a variable.
-    done = composed(POSTGRES_PASSWORD=PASSWORD, PREFECT_AUTH="a:b", REPORTS_AUTH="a:b")
+    done = composed(POSTGRES_PASSWORD=PASSWORD, PREFECT_AUTH="a:b")
     composed_server = yaml.safe_load(done.stdout)["services"]["server"]
     assert _connects_with(composed_server["environment"]) == PASSWORD
     server = by_name["Deployment", "prefect-server"]
@@ -102,50 +102,47 @@ def test_compose_has_another_address_if_there_is_one():
         assert services["server"]["environment"]["PREFECT_SERVER_UI_API_URL"] == f"{url}/api"
         assert services["server"]["environment"]["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"] == url
         assert services["proxy"]["environment"]["PUBLIC_HOST"] == name
-        assert name in services["reports"]["command"]
 
 
-def test_the_proxy_serves_the_reports_over_tls(tmp_path, services):
+def test_the_proxy_serves_prefect_over_tls(tmp_path):
     caddy, name = needs("caddy"), "ism.example.org"
     assert made(tmp_path, name).returncode == 0
-    reports, front, unused = free_port(), free_port(), free_port()
+    (tmp_path / "index.html").write_text("Prefect's page")
+    server, front = free_port(), free_port()
     text = (DEPLOY / "compose/Caddyfile").read_text()
     for there, here in (
         ("/certificates/tls.crt", f"{tmp_path}/scheduler.pem"),
         ("/certificates/tls.key", f"{tmp_path}/scheduler-key.pem"),
-        ("reports:8788", f"127.0.0.1:{reports}"),
-        ("}:8443 {", f"}}:{front} {{"),
-        ("}:4443 {", f"}}:{unused} {{"),
+        ("server:4200", f"127.0.0.1:{server}"),
+        ("}:4443 {", f"}}:{front} {{"),
     ):
         assert there in text, there
         text = text.replace(there, here)
     (tmp_path / "Caddyfile").write_text(text)
     trusted = ssl.create_default_context(cafile=str(tmp_path / "ca.pem"))
     own = {"PUBLIC_HOST": name, "XDG_DATA_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
-    # As in the container, but for the ports.
-    command = [*services["reports"]["command"][1:5], "--port", reports, "--allow-host", name]
+    page = ("-m", "http.server", server, "--bind", "127.0.0.1", "--directory", tmp_path)
     with (
-        process(sys.executable, *command, ISM_DASK_REPORTS_AUTH="ism:three"),
+        process(sys.executable, *page),
         process(caddy, "run", "--config", tmp_path / "Caddyfile", "--adapter", "caddyfile", **own),
         httpx.Client(verify=trusted, timeout=60) as client,
     ):
 
-        def status(**given):
-            given |= {"headers": {"Host": f"{name}:{front}"}, "extensions": {"sni_hostname": name}}
+        def answer():
+            given = {"headers": {"Host": f"{name}:{front}"}, "extensions": {"sni_hostname": name}}
             with suppress(httpx.TransportError):
-                return client.get(f"https://127.0.0.1:{front}/", **given).status_code
-            return 0
+                return client.get(f"https://127.0.0.1:{front}/", **given).text
+            return ""
 
-        wait(lambda: status() == httpx.codes.UNAUTHORIZED)
-        assert status(auth=("ism", "three")) == httpx.codes.OK
+        wait(lambda: answer() == "Prefect's page")
 
 
 def test_compose_wants_secrets():
-    done = composed(POSTGRES_PASSWORD="", PREFECT_AUTH="", REPORTS_AUTH="")
+    done = composed(POSTGRES_PASSWORD="", PREFECT_AUTH="")
     assert done.returncode != 0
     assert "copy example.env to .env and fill it in" in done.stderr
     required = set(re.findall(r"\$\{(\w+):\?", COMPOSE.read_text()))
-    assert required == {"POSTGRES_PASSWORD", "PREFECT_AUTH", "REPORTS_AUTH"}
+    assert required == {"POSTGRES_PASSWORD", "PREFECT_AUTH"}
     given = re.findall(r"^(\w+)=$", (DEPLOY / "compose/example.env").read_text(), re.MULTILINE)
     assert set(given) == required
 
@@ -228,7 +225,7 @@ def test_no_pod_has_more_than_it_needs(manifests):
     pods = [spec["template"]["spec"] for spec in specs if "template" in spec]
     (cluster,) = [spec for spec in specs if "scheduler" in spec]
     pods += [cluster["scheduler"]["spec"], cluster["worker"]["spec"]]
-    assert len(pods) == 6
+    assert len(pods) == 5
     for pod in pods:
         assert pod["automountServiceAccountToken"] is False
         assert pod["securityContext"]["runAsNonRoot"] is True
@@ -263,13 +260,12 @@ def test_pods_end_in_time_and_reach_what_they_need(by_name):
 
 def test_the_ingress_leads_to_services_that_policies_let_it_reach(by_name):
     public = by_name["ConfigMap", "public"]["data"]
-    hosts = [public["PUBLIC_HOST"], public["REPORTS_HOST"]]
+    hosts = [public["PUBLIC_HOST"]]
     assert public["PUBLIC_URL"] == f"https://{hosts[0]}"
     ingress = by_name["Ingress", "pages"]["spec"]
     assert [rule["host"] for rule in ingress["rules"]] == hosts
     assert ingress["tls"] == [{"hosts": hosts, "secretName": "pages-tls"}]
     policy = by_name["NetworkPolicy", "ingress-controller"]["spec"]
-    (reached,) = policy["podSelector"]["matchExpressions"]
     for rule in ingress["rules"]:
         (path,) = rule["http"]["paths"]
         backend = path["backend"]["service"]
@@ -277,23 +273,21 @@ def test_the_ingress_leads_to_services_that_policies_let_it_reach(by_name):
         assert backend["port"]["name"] in {port["name"] for port in service["ports"]}
         pods = by_name["Deployment", backend["name"]]["spec"]["template"]
         assert service["selector"].items() <= pods["metadata"]["labels"].items()
-        assert service["selector"]["app"] in reached["values"]
+        assert service["selector"] == policy["podSelector"]["matchLabels"]
         (container,) = pods["spec"]["containers"]
         (port,) = container["ports"]
         assert {"port": port["name"]} in policy["ingress"][0]["ports"]
 
 
 CHART = DEPLOY / "helm/ism-dask"
-SECRETS = {
-    "secrets": {"postgresPassword": "one", "prefectAuth": "ism:two", "reportsAuth": "ism:three"}
-}
+SECRETS = {"secrets": {"postgresPassword": "one", "prefectAuth": "ism:two"}}
 # Another one for each value of the chart.
 VALUES = {
     "image": {"repository": "example.net/other", "tag": "9.8.7"},
     "secrets": {"existing": "own-secret"},
-    "public": {"url": "https://a.net:8443", "host": "a.net", "reportsHost": "b.net"},
+    "public": {"url": "https://a.net:8443", "host": "a.net"},
     "ingress": {"enabled": True, "tlsSecret": "own-certificate"},
-    "namespaces": {"ingressController": "front", "prometheus": "watch", "daskOperator": "dask"},
+    "namespaces": {"ingressController": "front", "daskOperator": "dask"},
     "storage": {"data": "71Gi", "postgres": "72Gi"},
     "prefectWorker": {"memory": "73Gi"},
     "dask": {"workers": 74, "threads": 75, "memory": "76Gi"},
@@ -323,7 +317,6 @@ def test_the_chart_makes_what_kustomize_makes(by_name, tmp_path):
     lines = (DEPLOY / "kubernetes/secrets.env.example").read_text().split()
     secrets = dict(line.split("=", 1) for line in lines)
     names = {"POSTGRES_PASSWORD": "postgresPassword", "PREFECT_AUTH": "prefectAuth"}
-    names["REPORTS_AUTH"] = "reportsAuth"
     values = {"secrets": {names[key]: value for key, value in secrets.items()}}
     linted = charted(tmp_path, values, "lint", "--strict")
     assert linted.returncode == 0, linted.stdout
@@ -417,7 +410,6 @@ def test_the_jobs_of_a_cluster_file(here, monkeypatch):
 CONDA = {
     "dask": "dask-core",
     "matplotlib": "matplotlib-base",
-    "prometheus-client": "prometheus_client",
 }
 
 

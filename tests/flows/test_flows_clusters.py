@@ -12,7 +12,9 @@ from support import Diary, flown, store_own
 from flows.builtin.catalogue import picture_pixels
 from flows.errors import SettingsError
 from flows.progress.watching import watch_progress
-from flows.reports.markdown import run_page
+from flows.reports.markdown import render_markdown
+from flows.reports.summary import summary_of
+from flows.reports.view import View
 from flows.runs.clustering import PARADIGMS, run_cluster
 from flows.runs.data import ensure_stored
 from flows.settings.unsupervised import MU, MU_AVOIDED, SCORES_SHARE, ClusterSettings
@@ -49,7 +51,7 @@ def test_pictures_are_images(results, monkeypatch):
         assert np.ptp(np.asarray(sheet)) > 100  # something is on it
     # Those that a page has no room for are named.
     monkeypatch.setattr("flows.reports.markdown._ROOM", 10)
-    *_, output = run_page(result).splitlines()
+    *_, output = render_markdown(summary_of(View.of(result.run))).splitlines()
     assert output.startswith("Not shown here, but in the report of the run: ")
     assert "Spectrum, " in output
 
@@ -77,7 +79,7 @@ def test_a_picture_is_segmented_and_then_otherwise():
         assert pixels.shape == picture_pixels("flower").shape
         assert len(np.unique(pixels.reshape(-1, 3), axis=0)) == 2
         assert "\n\n![Segments: Each pixel in the mean colour of its cluster.](data:image/png" in (
-            run_page(result)
+            render_markdown(summary_of(View.of(result.run)))
         )
     labels = [load_model(name).labels for name in ("petals", "other")]
     assert (labels[0] != labels[1]).any()

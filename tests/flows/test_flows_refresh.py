@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import time
 from base64 import b64decode
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -38,7 +37,6 @@ from waiting import served, wait
 from flows.errors import SettingsError
 from flows.refreshes.history import history_summary, known_history
 from flows.refreshes.refresh import check_refreshable, refresh
-from flows.reports.metrics import render_metrics
 from flows.runs.published import History
 from flows.settings.refresh import RefreshSettings
 from flows.settings.run_file import read_run_file
@@ -487,21 +485,6 @@ def test_a_home_is_backed_up_and_restored(here, run_file, monkeypatch):
     assert History("sales").published == "sales-0001"
     assert refreshed(here, run_file)["run"] == "sales-0002"
     assert model_hash("sales") == model_hash("sales-0002")
-
-
-def test_metrics_of_refreshes(here, run_file):
-    refreshed(here, run_file)
-    write_part(run_file.parent, "b", 40)
-    refreshed(here, run_file)
-    (run_file.parent / "parts" / "a.parquet").write_bytes(b"PAR1")
-    assert here("refresh", run_file, "--plain").status == 1
-    lines = dict(line.rsplit(" ", 1) for line in render_metrics().splitlines() if line[0] != "#")
-    prefix = "ism_dask_refresh_"
-    assert lines[f'{prefix}state{{run="sales",state="failed"}}'] == "1.0"
-    assert 0 <= time.time() - float(lines[f'{prefix}last_success{{run="sales"}}']) < 300
-    comparison = next(each.comparison for each in History("sales").records if each.comparison)
-    assert float(lines[f'{prefix}drift{{run="sales"}}']) == comparison.drift[0].instability
-    assert float(lines["ism_dask_home_free_bytes"]) > 0
 
 
 def test_a_run_is_cancelled_from_another_process(here, tmp_path):

@@ -18,9 +18,9 @@ from support import FITTED
 
 from flows.reports import figures, pictures
 from flows.reports.html import render_run
-from flows.reports.markdown import run_page
+from flows.reports.markdown import render_markdown
 from flows.reports.pictures import drawn
-from flows.reports.summary import summarise
+from flows.reports.summary import summarise, summary_of
 from flows.reports.view import View
 from flows.results.runs import FitResult, column_names
 from flows.runs.fit import run_fit
@@ -127,7 +127,7 @@ def test_names_are_shown_and_never_obeyed(here, hostile, monkeypatch, run):
     found = Page(render_run(run))
     assert found.all("script") == []
     assert all((each["src"] or "").startswith("data:image/svg+xml") for each in found.all("img"))
-    page = run_page(View.of(run).result)
+    page = render_markdown(summary_of(View.of(run)))
     for sign in ("<script", "<img", *ESCAPES):
         assert sign not in page
     assert "](javascript" not in page.replace("\\](", "")
@@ -232,7 +232,8 @@ def test_images_of_components_have_the_colours_of_plot(results):
 
 def test_pages_in_markdown_end_with_links_and_stay_small(results):
     for kind in ("mine", "cluster"):
-        text = run_page(results[kind], {"Folder": "/home/me", "Report": "http://127.0.0.1:9/x"})
+        links = {"Folder": "/home/me", "Report": "http://127.0.0.1:9/x"}
+        text = render_markdown(summary_of(View.of(kind)), links)
         assert text.startswith(f"# {kind}\n")
         # No link to a file: a browser opens none from the page of a server.
         assert text.endswith("\n- Folder: /home/me\n\n- [Report](http://127.0.0.1:9/x)")

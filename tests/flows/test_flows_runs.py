@@ -12,7 +12,6 @@ from daskparts import ran
 from support import store_own
 
 from flows.errors import FlowError
-from flows.reports.metrics import render_metrics
 from flows.runs.crossval import run_crossval
 from flows.runs.data import ensure_stored
 from flows.runs.fit import run_fit
@@ -22,6 +21,9 @@ from storage import (
     list_runs,
     load_model,
     open_run,
+    remove_run,
+    report_path,
+    reports_folder,
     run_folder,
     runs_folder,
     save_model,
@@ -68,17 +70,13 @@ def test_a_damaged_run_is_listed_with_its_problem(here):
 
 
 @pytest.mark.usefixtures("results")
-@pytest.mark.parametrize(
-    ("run", "changes"), [("fit", {"rows": 10**400}), ("crossval", {"folds": 0})], ids=["fit", "cv"]
-)
-def test_a_run_with_numbers_that_none_has_is_listed_as_damaged(here, run, changes):
-    saved = open_run(run)
-    metrics = {**saved.metrics, **changes}
-    save_results("odd", run, config=saved.config, metrics=metrics, versions=saved.versions)
+def test_a_run_with_numbers_that_none_has_is_listed_as_damaged(here):
+    saved = open_run("crossval")
+    metrics = {**saved.metrics, "results": [], "rows": 0}
+    save_results("odd", "crossval", config=saved.config, metrics=metrics, versions=saved.versions)
     listed = [line.split()[:2] for line in here("runs").out.splitlines()]
     assert ["odd", "damaged"] in listed
     assert here("runs", "--json").status == 0
-    assert 'state="damaged"' in render_metrics()
 
 
 def test_what_is_no_run_of_ours_is_in_nobodys_way(here, tmp_path):
@@ -161,7 +159,7 @@ def test_a_crossval_gives_way_to_the_next_only_where_nobody_named_it():
 def test_no_run_of_another_kind_is_replaced_unasked(here):
     name = "wine-gaussian-q2-crossval"
     run_fit(FitSettings(dataset="wine", run=name, sigma="median", criterion="dependence"))
-    (report := run_folder(name) / "report.html").touch()
+    report = Path(here("report", name).out.strip())
     crossval = ("crossval", "wine", "-q", 2, "--plain", *DEPENDENCE)
     assert "--force" in here(*crossval).failed(1)
     assert here(*crossval, "--first", 1, "--force").status == 0
@@ -210,7 +208,7 @@ def test_what_is_kept_is_shown_at_once(apart, tmp_path, command):
     for heavy in ("scipy", "sklearn", "dask", "distributed", "prefect"):
         assert not re.search(rf"\| +{heavy}$", ended.err, re.MULTILINE)
     if "--open" in command:
-        report = run_folder("mine") / "report.html"
+        report = report_path("mine")
         assert ended.out.strip() == str(report)
         assert opened.read_text().strip() == report.as_uri()
 
@@ -244,3 +242,28 @@ def test_a_model_is_loaded_by_who_has_neither_dask_nor_prefect(tmp_path):
     ended = ran(sys.executable, "-c", _BARE, tmp_path / "rows.npy", tmp_path / "new.npy")
     assert (ended.returncode, ended.stderr) == (0, "")
     np.testing.assert_allclose(np.load(tmp_path / "new.npy"), load_model("mine").transform(X))
+
+
+@pytest.mark.usefixtures("results")
+def test_all_reports_have_an_index(here, browser, tmp_path):
+    (open_run("crossval").path / "zarr.json").write_bytes(b"")
+    index = Path(here("report", "--all", "-o", tmp_path / "pages", "--json").answer["path"])
+    assert index == tmp_path / "pages" / "index.html"
+    whole = {run.name for run in list_runs() if not run.problem}
+    assert {each.stem for each in index.parent.glob("runs/*.html")} == whole
+
+    def look(page):
+        rows = dict.fromkeys(page.locator("tbody th").all_inner_texts())
+        damaged = page.locator("tr.damaged th").all_inner_texts()
+        page.get_by_role("link", name="cluster", exact=True).click()
+        return [*rows], damaged, page.locator("h1").inner_text()
+
+    visit = browser.visit(index.as_uri(), look)
+    assert visit.found == ([run.name for run in list_runs()], ["crossval"], "cluster")
+    assert visit.complaints == []
+    assert "exclude each other" in here("report", "mine", "--all").failed(2)
+    assert "or --all" in here("report").failed(2)
+    assert here("report", "--all").status == 0
+    assert (reports_folder() / "index.html").read_text() == index.read_text()
+    remove_run("mine")
+    assert not report_path("mine").exists()

@@ -23,8 +23,7 @@ from flows.cli.output import Output
 from flows.compute.places import read_cluster
 from flows.errors import FlowError
 from flows.refreshes.refresh import refresh
-from flows.reports.html import render_index, render_run
-from flows.reports.metrics import render_metrics
+from flows.reports.html import render_run, write_index
 from flows.runs.inventory import check_files
 from flows.runs.published import History
 from flows.runs.transform import transform_rows
@@ -153,8 +152,7 @@ def make_reports(home: Path) -> list[Path]:
 def read_report(path: Path) -> Reads:
     """Yield all that shows a run, alone or in a list."""
     name = path.parent.name
-    yield lambda: render_index(storage.list_runs())
-    yield render_metrics
+    yield lambda: write_index(path.parents[2])
     yield lambda: render_run(name)
     for output, page in zip(OUTPUTS, ("report.md", "report.json"), strict=True):
         yield partial(stored.runs, output=output)
@@ -217,12 +215,10 @@ def read_record(path: Path) -> Reads:
             yield partial(run_file.history, "sales", out=path.parents[2] / page, output=output)
         yield lambda: [(each.before, each.file, each.last_made) for each in [History("sales")]]
         yield partial(check_files, ["sales"])
-        yield render_metrics
     elif path.name == LEASE:
         yield partial(_resumed, "under-way")
         yield from (partial(stored.runs, output=output) for output in OUTPUTS)
-        yield lambda: render_index(storage.list_runs())
-        yield render_metrics
+        yield lambda: write_index(path.parents[2])
     elif path.is_dir():
         checkpoints = storage.Checkpoints.of_run(path.parents[1].name)
         yield lambda: [each.progress for each in [checkpoints.find()] if each]

@@ -7,7 +7,7 @@ import tomllib
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
-MODULES = {"pillow": "PIL", "prometheus-client": "prometheus_client"}
+MODULES = {"pillow": "PIL"}
 # Python takes a package with such an entry for one that is not installed.
 HIDING = "import sys; sys.modules.update(dict.fromkeys({names!r}))"
 PYTHON_ALONE = """

@@ -3,7 +3,6 @@
 {{- define "ism-dask.publicData" -}}
 PUBLIC_HOST: {{ .Values.public.host | quote }}
 PUBLIC_URL: {{ .Values.public.url | quote }}
-REPORTS_HOST: {{ .Values.public.reportsHost | quote }}
 {{- end }}
 
 {{- define "ism-dask.public" -}}
@@ -15,7 +14,6 @@ public-{{ include "ism-dask.publicData" . | sha256sum | trunc 10 }}
 {{- $advice := "is empty: set it, or name a secret that exists in secrets.existing" -}}
 POSTGRES_PASSWORD: {{ required (print "secrets.postgresPassword " $advice) .postgresPassword | b64enc }}
 PREFECT_AUTH: {{ required (print "secrets.prefectAuth " $advice) .prefectAuth | b64enc }}
-REPORTS_AUTH: {{ required (print "secrets.reportsAuth " $advice) .reportsAuth | b64enc }}
 {{- end }}
 {{- end }}
 
