@@ -55,29 +55,24 @@ def curvature(
     regression: RidgeRegression,
     tangents: Tangents,
     blocks: Sequence[RowsInMemory],
-    groups: Sequence[Array | None] | None = None,
 ) -> tuple[Array, Array]:
     """Return the second derivative (p, p) of 1 - J, and the covariance (p, p) of its slope.
 
     They are those of the mean over blocks of rows, each with a regression of its own. The slope
-    varies with groups of rows if a block has `groups` (n,), else with rows.
+    varies with groups of rows if a block has groups, else with rows.
     """
-    arguments = zip(blocks, groups or [None] * len(blocks), strict=True)
-    calls = [partial(block_curvature, regression, tangents, *each) for each in arguments]
+    calls = [partial(block_curvature, regression, tangents, block) for block in blocks]
     parts = in_threads(calls, sum(block.n_rows for block in blocks))
     hessian, squares, size = (sum(each) for each in zip(*parts, strict=True))
     return hessian / size, squares / size**2
 
 
 def block_curvature(
-    regression: RidgeRegression,
-    tangents: Tangents,
-    block: RowsInMemory,
-    groups: Array | None = None,
+    regression: RidgeRegression, tangents: Tangents, block: RowsInMemory
 ) -> tuple[Array, Array, float]:
     """Return the second derivative (p, p) of n F, the sum of squared influences, and n.
 
-    Influences are those of rows, or of `groups` (n,) of them. Squares are outer products (p, p); n
+    Influences are those of rows, or of groups of them. Squares are outer products (p, p); n
     is the sum of the weights.
     """
     terms = _Terms.at_weights(regression, block, tangents)
@@ -86,9 +81,9 @@ def block_curvature(
     hessian += terms.second_derivative()
     inner = tangents.W.T @ (block.size * regression.explained(block, tangents.W).product)
     hessian += np.kron(np.eye(tangents.basis.shape[1]), inner + inner.T)
-    if groups is not None:
-        order = np.argsort(groups, kind="stable")
-        firsts = np.unique(groups[order], return_index=True)[1]
+    if block.groups is not None:
+        order = np.argsort(block.groups, kind="stable")
+        firsts = np.unique(block.groups[order], return_index=True)[1]
         influence = np.add.reduceat(influence[order], firsts)
     return (hessian + hessian.T) / 2, influence.T @ influence, block.size
 

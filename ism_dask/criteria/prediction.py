@@ -23,17 +23,19 @@ class RowsInMemory:
     """Rows X (n, d) in memory, with the Y (n, r) that is predicted of them.
 
     `weights` (n,) are all positive, None if all rows count alike. A row of weight 2 counts as two
-    equal rows.
+    equal rows. Rows of equal `groups` (n,), if there are some, do not judge each other.
     """
 
     X: Array
     Y: Array
     weights: Array | None = None
+    groups: Array | None = None
 
     def part(self, rows: Array) -> RowsInMemory:
         """Return some of the rows (k,)."""
-        weights = None if self.weights is None else self.weights[rows]
-        return RowsInMemory(self.X[rows], self.Y[rows], weights)
+        facts = (self.weights, self.groups)
+        some = (None if fact is None else fact[rows] for fact in facts)
+        return RowsInMemory(self.X[rows], self.Y[rows], *some)
 
     @property
     def n_rows(self) -> int:
@@ -127,22 +129,22 @@ class RidgeRegression:
         fits = fits if self.signs is None else fits[self.signs > 0]
         return -0.5 * n * float(np.log(fits.mean() / n)) - half_log_determinant
 
-    def leave_one_out(self, rows: RowsInMemory, W: Array, groups: Array | None = None) -> Array:
+    def leave_one_out(self, rows: RowsInMemory, W: Array) -> Array:
         """Return the squared error (n,) with which the others predict each row.
 
-        The others are the rows of other `groups` (n,), if there are groups. The error is multiplied
+        The others are the rows of other groups, if there are groups. The error is multiplied
         by the weight of the row. As in the evidence, columns that X W is not to predict do not
         count.
         """
         with square_matrices(rows.X, 2) as (memory, shifted):
             _, factor = self._factor(rows, _projected(rows.X, W), memory, shifted)
             alpha = factor.solution(rows.Y)
-            if groups is None:
+            if rows.groups is None:
                 errors = alpha / factor.inverse_diagonal[:, None]
             else:
                 errors, inverse = np.empty_like(alpha), factor.solution(np.eye(rows.n_rows))
-                for group in np.unique(groups):
-                    left = np.flatnonzero(groups == group)
+                for group in np.unique(rows.groups):
+                    left = np.flatnonzero(rows.groups == group)
                     errors[left] = np.linalg.solve(inverse[np.ix_(left, left)], alpha[left])
         return rows.weighted(self.sums(errors**2)[0])
 

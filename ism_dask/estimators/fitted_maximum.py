@@ -13,7 +13,7 @@ from ism_dask.estimators.prediction_fit import training_rows, with_features
 from ism_dask.estimators.problem import SupervisedProblem
 from ism_dask.estimators.training_rows import Target, TrainingRows
 from ism_dask.records.fit_report import Certificate
-from ism_dask.rows.raw import deal, number_of_blocks
+from ism_dask.rows.raw import number_of_blocks
 from ism_dask.selection.rules import RULES
 from ism_dask.solvers.ascent import residual_limit
 from ism_dask.solvers.certificates import certify
@@ -50,7 +50,7 @@ class FittedMaximum:
 
     def turn_covariance(self) -> Array:
         """Return the covariance (p, p) of the turns of W from one sample of rows to another."""
-        hessian, slopes = curvature(self.regression, self.tangents, *self._blocks)
+        hessian, slopes = curvature(self.regression, self.tangents, self._blocks)
         # The slope of all rows varies less than that of some.
         return turn_covariance(hessian, slopes * (self._n_rows / len(self.rows.counting)))
 
@@ -59,13 +59,13 @@ class FittedMaximum:
         """Whether W is proved to be a local maximum, by the curvature of some of the rows."""
         rows, W, regression = self.rows, self.tangents.W, self.regression
         if rows.are_one_block:
-            value = regression.explained(self._blocks[0][0], W)
+            value = regression.explained(self._blocks[0], W)
         else:
             value = landmark_regression(rows, self.target, regression, W).explained(W)
         certificate = certify(
             self.tangents,
             value,
-            lambda: curvature(regression, self.tangents, *self._blocks)[0],
+            lambda: curvature(regression, self.tangents, self._blocks)[0],
             rows.n_rows,
             limit=residual_limit(value),
             has_constant=rows.prepared.n_constant > 0,
@@ -78,19 +78,12 @@ class FittedMaximum:
     @property
     def _n_rows(self) -> int:
         """The number of rows in the blocks."""
-        return sum(block.n_rows for block in self._blocks[0])
+        return sum(block.n_rows for block in self._blocks)
 
     @cached_property
-    def _blocks(self) -> tuple[list[RowsInMemory], list[Array | None]]:
-        """Blocks of rows, enough for the curvature of J and the spread of its slope; their groups.
-
-        The groups (n,) of each block are None if rows have none.
-        """
+    def _blocks(self) -> list[RowsInMemory]:
+        """Blocks of rows, enough for the curvature of J and the spread of its slope."""
         rows, keys = self.rows, self.target.keys
         most = max(RULES.curvature_rows, RULES.curvature_rows_per_weight * self.tangents.size)
         numbers = rows.some(keys, rows.counting, most)
-        some, count = rows.block(self.target, numbers), number_of_blocks(len(numbers))
-        groups = None if rows.groups is None else rows.groups[numbers]
-        parts = [part for part in deal(keys[numbers], count, rows.seed, groups) if len(part)]
-        of_parts = [None if groups is None else groups[part] for part in parts]
-        return [some.part(part) for part in parts], of_parts
+        return rows.blocks(self.target, numbers, number_of_blocks(len(numbers)))

@@ -31,7 +31,7 @@ from ism_dask.linalg.eigen import inverse_covariance
 from ism_dask.records.fit_report import FitReport
 from ism_dask.records.iteration import Solution
 from ism_dask.rows.execution import on_this_machine
-from ism_dask.rows.raw import MANY_ROWS, LoadedShard, deal
+from ism_dask.rows.raw import MANY_ROWS, LoadedShard
 from ism_dask.rows.shards import cut
 from ism_dask.selection.choices import Choice, Trial
 from ism_dask.selection.rules import RULES
@@ -174,12 +174,9 @@ class Judges:
         """Return the judges of rows (k,) that W has not seen."""
         others = rows.of_other_groups(rows.counting, unseen)
         others = rows.some(target.keys, others, RULES.predicting_rows)
-        parts = []
-        for numbers, count in ((unseen, RULES.judging_folds), (others, 2 * RULES.judging_folds)):
-            groups = None if rows.groups is None else rows.groups[numbers]
-            dealt = deal(target.keys[numbers], count, rows.seed, groups)
-            parts.append([rows.block(target, numbers[part]) for part in dealt if len(part)])
-        return cls(sample, parts[0], parts[1], most)
+        folds = RULES.judging_folds
+        judges, judged = rows.blocks(target, unseen, folds), rows.blocks(target, others, 2 * folds)
+        return cls(sample, judges, judged, most)
 
     def trial(self, name: str, W: Array, near: Setting) -> Trial:
         """Return the trial of a W with the setting by which the unseen rows are predicted best."""

@@ -175,7 +175,6 @@ class TrainingRows:
                 min(q, self.prepared.n_varying),
                 self.seed,
                 self.time_limit,
-                groups=None if self.groups is None else self.groups[first],
             )
         return self._samples[key]
 
@@ -189,9 +188,9 @@ class TrainingRows:
         keys = self.first_target.keys
         stages = self.stages(keys)
         first = stages[0] if stages else self.counting
-        X, weights = self._read(self.prepared.shards.in_double(), first), self.weights
-        weights = None if weights is None else weights[first] / weights[first].mean()
-        return first, RowsInMemory(X, self.first_target.Y[first], weights)
+        rows = self.block(self.first_target, first, self.prepared.shards.in_double())
+        weights = None if rows.weights is None else rows.weights / rows.weights.mean()
+        return first, replace(rows, weights=weights)
 
     @property
     def n_rows(self) -> int:
@@ -238,10 +237,17 @@ class TrainingRows:
         """Return about `most` of the rows (k,) at most, dealt by the keys (n,) of all rows."""
         return rows[deal(keys[rows], -(-len(rows) // most), self.seed)[0]]
 
-    def block(self, target: Target, rows: Array) -> RowsInMemory:
+    def block(self, target: Target, rows: Array, shards: Shards | None = None) -> RowsInMemory:
         """Return some of the rows (k,), in ascending order, as one block."""
-        weights = None if self.weights is None else self.weights[rows]
-        return RowsInMemory(self._read(self._precise, rows), target.Y[rows], weights)
+        facts = (self.weights, self.groups)
+        some = (None if fact is None else fact[rows] for fact in facts)
+        return RowsInMemory(self._read(shards or self._precise, rows), target.Y[rows], *some)
+
+    def blocks(self, target: Target, rows: Array, count: int) -> list[RowsInMemory]:
+        """Return some of the rows (k,), in ascending order, dealt into blocks."""
+        some = self.block(target, rows)
+        dealt = deal(target.keys[rows], count, self.seed, some.groups)
+        return [some.part(part) for part in dealt if len(part)]
 
     def with_target(self, target: Target) -> Shards:
         """Return the shards of all rows with what X W is to predict, and their weights, made once.

@@ -165,7 +165,7 @@ def folds_of(sample: Sample) -> list[Sample]:
     """Return the folds of a sample: four of few rows, two of many."""
     names = (*list(sample.start_settings)[: RULES.best_starts], *RULES.cheap_starts)
     count = RULES.folds if sample.rows.n_rows <= RULES.many_fold_rows else RULES.halves
-    hands = deal(sample.keys, count, sample.seed + 1, sample.groups)
+    hands = deal(sample.keys, count, sample.seed + 1, sample.rows.groups)
     return [sample.without(hand, tuple(dict.fromkeys(names))) for hand in hands]
 
 

@@ -47,9 +47,8 @@ class Sample:
     """Rows in memory, on which a fit makes its choices.
 
     The rows are standardised, in double precision, with their target and weights of mean 1; rows of
-    similar y have similar keys (m,), and rows of one of the `groups` (m,) are held out together.
-    The base regression has the kernel's own width, and its ridge does not matter. Beyond the time
-    limit of the fit each climb takes one step.
+    similar y have similar keys (m,). The base regression has the kernel's own width, and its ridge
+    does not matter. Beyond the time limit of the fit each climb takes one step.
 
     In a fold, these are training rows: W starts at some of the starts alone, `unseen` are the rows
     that are held out, and `fitted` has the W (d, q) so far, the best start first.
@@ -65,13 +64,10 @@ class Sample:
     start_names: tuple[str, ...] = START_NAMES
     unseen: RowsInMemory | None = None
     fitted: list[Array] = field(default_factory=list)
-    groups: Array | None = None
 
     def part(self, numbers: Array) -> Sample:
         """Return the sample of some of the rows (k,), with starts of its own."""
-        groups = None if self.groups is None else self.groups[numbers]
-        rows, keys = self.rows.part(numbers), self.keys[numbers]
-        return replace(self, rows=rows, keys=keys, fitted=[], groups=groups)
+        return replace(self, rows=self.rows.part(numbers), keys=self.keys[numbers], fitted=[])
 
     def without(self, held_out: Array, start_names: tuple[str, ...]) -> Sample:
         """Return the fold of the other rows than some (k,), which are held out."""
@@ -155,7 +151,7 @@ class Sample:
 
         The others are the rows of other groups, if there are groups.
         """
-        return self.regression(setting).leave_one_out(self.rows, W, self.groups)
+        return self.regression(setting).leave_one_out(self.rows, W)
 
     def evidence(self, W: Array, setting: Setting) -> float:
         """Return the log marginal likelihood of a column of y at W (d, q)."""

@@ -1,5 +1,7 @@
 """Copies of a row and groups of rows: none judges what another of them was fitted to."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -49,7 +51,7 @@ def test_errors_are_those_of_regressions_on_other_groups():
     rng = np.random.default_rng(2)
     X, Y, groups = rng.normal(size=(12, 3)), rng.normal(size=(12, 2)), np.arange(12) % 5
     regression, W = RidgeRegression(Gaussian(1.0), 0.1), np.eye(3)[:, :2]
-    errors = regression.leave_one_out(RowsInMemory(X, Y), W, groups)
+    errors = regression.leave_one_out(RowsInMemory(X, Y, groups=groups), W)
     system = regression.kernel.matrix(X @ W, X @ W) + 12 * 0.1 * np.eye(12)
     for group in range(5):
         left, rest = np.flatnonzero(groups == group), np.flatnonzero(groups != group)
@@ -61,13 +63,15 @@ def test_errors_are_those_of_regressions_on_other_groups():
 def test_the_slope_varies_with_groups():
     X, y = noisy(30)
     block = RowsInMemory(X[:, :3], y[:, None])
-    given = RidgeRegression(Gaussian(1.0), 0.1), Tangents.at_weights(np.eye(3)[:, :1]), block
-    hessian, squares, _ = block_curvature(*given)
-    of_rows = block_curvature(*given, np.arange(30)[::-1])
+    given = RidgeRegression(Gaussian(1.0), 0.1), Tangents.at_weights(np.eye(3)[:, :1])
+    hessian, squares, _ = block_curvature(*given, block)
+    of_rows = block_curvature(*given, replace(block, groups=np.arange(30)[::-1]))
     assert_allclose(of_rows[0], hessian)
     assert_allclose(of_rows[1], squares)
     # The influences of all rows together are those of one group.
-    assert np.linalg.matrix_rank(block_curvature(*given, np.zeros(30))[1]) <= 1
+    assert (
+        np.linalg.matrix_rank(block_curvature(*given, replace(block, groups=np.zeros(30)))[1]) <= 1
+    )
 
 
 def test_copies_weights_and_groups_of_copies_are_the_same():
