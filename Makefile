@@ -40,8 +40,11 @@ $(DEMO): pyproject.toml constraints.txt | $(BIN)/python
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[flows]'
 	@touch $@
 
+demo: export ISM_DASK_HOME = $(abspath $(VENV))/demo-home
 demo: $(DEMO)  ## Ten folds of Wine under Prefect on two Dask processes: ISM and prediction beside PCA and LDA
-	$(BIN)/ism-dask crossval wine --criterion both --cluster deploy/two-processes.toml
+	@$(BIN)/ism-dask up --detach --workers 2 && trap '$(BIN)/ism-dask up --stop' EXIT \
+		&& $(BIN)/ism-dask crossval wine --criterion both --scheduler up \
+		&& if [ -t 0 ]; then read -p 'The links work until you press Enter: ' _; fi
 
 test: $(READY)  ## Run the test suite (some eight minutes on two slow cores)
 	$(BIN)/python -m pytest $(BESIDE) -m 'not chaos and not long'

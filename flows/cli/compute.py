@@ -70,9 +70,8 @@ def run_flow(flow: str, settings: FlowSettings, output: Output, *, plain: bool) 
         from flows.compute.places import cluster_place  # noqa: PLC0415
 
         cluster_place(place)  # for its error, too
-    if not plain:
-        connect_to_prefect(output)
-    work = (_plain_flows() if plain else _prefect_flows())[flow]
+    is_watched = not plain and has_prefect(output)
+    work = (_prefect_flows() if is_watched else _plain_flows())[flow]
     with output.watched():
         return work(settings)
 
@@ -104,14 +103,22 @@ def _prefect_flows() -> Flows:
 
 
 def connect_to_prefect(output: Output) -> None:
-    """Set Prefect's environment, and start a server unless ours runs."""
-    from flows.tracking.server import ensure_server, prepare_environment  # noqa: PLC0415
+    """Let Prefect use the server that there is; raise FlowError if there is none."""
+    if not has_prefect(output):
+        raise FlowError(
+            "no Prefect server runs: start one with `ism-dask up`, or name one in PREFECT_API_URL"
+        )
+
+
+def has_prefect(output: Output) -> bool:
+    """Let Prefect use the server that there is, and return whether there is one."""
+    from flows.tracking.server import find_server, prepare_environment  # noqa: PLC0415
 
     prepare_environment(debug=output.debug)
     # While the server is unreachable, Prefect would report on stderr that it could not send logs.
     logging.raiseExceptions = output.debug
     try:
-        ensure_server(output.say)
+        return find_server() is not None
     except FlowError as error:
         raise FlowError(f"{error}. Run with --plain to do without Prefect") from error
 

@@ -22,8 +22,6 @@ from flows.services.service import (
     HOST,
     HOSTS,
     Service,
-    Tell,
-    ensure_running,
     live_record,
     preferred_ports,
 )
@@ -192,19 +190,16 @@ def avoid_proxies() -> None:
         os.environ[name] = ",".join(dict.fromkeys([*hosts, HOST]))
 
 
-def ensure_server(tell: Tell) -> str:
-    """Find or start a Prefect server, let Prefect use it, and return the address of its API.
+def find_server() -> str | None:
+    """Return the address of the API of the Prefect server, which Prefect then uses, or None.
 
-    If `PREFECT_API_URL` names a server, use that one or raise FlowError; never start another.
+    It is the server that `PREFECT_API_URL` names, else the one of `ism-dask up`.
     """
-    check_disk()
-    api = external_api_address()
-    if api is None:
-        is_new = live_record(SERVER) is None
-        api = ensure_running([prefect_server()], tell)[0].address
-        if is_new:
-            tell("it stays up for the next run: `ism-dask up --stop` ends it")
-    os.environ["PREFECT_API_URL"] = api
+    record = live_record(SERVER)
+    api = external_api_address() or (record.address if record else None)
+    if api is not None:
+        check_disk()
+        os.environ["PREFECT_API_URL"] = api
     return api
 
 
@@ -234,7 +229,7 @@ def external_api_address() -> str | None:
     if configured and not is_healthy(configured, seconds=20.0):
         raise FlowError(
             f"no Prefect server answers at {configured}, which PREFECT_API_URL names (such an "
-            "address ends in /api); start it, or unset the variable to have one started here"
+            "address ends in /api); start it, or unset the variable"
         )
     return configured
 

@@ -81,7 +81,7 @@ def test_version_and_no_command_at_all(here):
 
 
 def test_a_missing_file_does_not_wait_for_prefect(here, monkeypatch, tmp_path):
-    monkeypatch.setattr("flows.cli.compute.connect_to_prefect", None)  # it would start one
+    monkeypatch.setattr("flows.cli.compute.has_prefect", None)  # it would look for a server
     for command in ("fit", "ingest"):
         said = here(command, tmp_path / "absent.csv").failed(1)
         assert f"there is no file or folder {tmp_path / 'absent.csv'}" in said

@@ -179,7 +179,7 @@ def test_what_a_table_is_needed_for_or_ingest_alone_is_named(here, tmp_path):
 @pytest.mark.usefixtures("sales")
 def test_a_wide_table_fits_a_terminal_and_a_dry_run_needs_no_server(here, tmp_path, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setattr("flows.cli.compute.connect_to_prefect", None)  # it would start one
+    monkeypatch.setattr("flows.cli.compute.has_prefect", None)  # it would look for a server
     path = tmp_path / f"{'table' * 20}.csv"
     frame = pd.read_csv(tmp_path / "sales.csv").rename(columns={"age": "age " * 60})
     frame.to_csv(path, index=False)

@@ -512,8 +512,8 @@ def test_a_run_is_cancelled_from_another_process(here, tmp_path):
 
 
 def test_a_missing_run_file_is_an_error_at_once(here, tmp_path, monkeypatch):
-    for command in ("run_file", "compute"):
-        monkeypatch.setattr(f"flows.cli.{command}.connect_to_prefect", pytest.fail)
+    for looked in ("run_file.connect_to_prefect", "compute.has_prefect"):
+        monkeypatch.setattr(f"flows.cli.{looked}", pytest.fail)
     assert "with the tables [data] and [fit]." in here("refresh", "--help").out
     path = tmp_path / "sales.toml"
     for words in (("refresh", path), ("schedule", path, *NIGHTLY)):

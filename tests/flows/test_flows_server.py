@@ -1,4 +1,4 @@
-"""The Prefect server that a command starts, and leaves for the next."""
+"""The Prefect server that commands use."""
 
 import json
 import os
@@ -7,16 +7,16 @@ import subprocess
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from urllib.parse import urlsplit
 
-import httpx
 import psutil
 import pytest
 from support import small_disk, store_own
-from waiting import ask, served
+from waiting import served
 
+from flows.errors import FlowError
 from flows.services.service import ServiceRecord, live_record, services_folder
 from flows.supervisor import stop_all
-from flows.tracking.server import prefect_server, prepare_environment
-from storage import home
+from flows.tracking.server import check_disk, prefect_server, prepare_environment
+from storage import StorageError, home
 from storage.atomic import make_folder
 from storage.records import to_sealed_json
 
@@ -29,49 +29,12 @@ def _own_server(monkeypatch, tmp_path, unused_port, prefect_home):
     monkeypatch.setenv("PREFECT_SERVER_API_PORT", str(unused_port))
 
 
-@pytest.mark.usefixtures("_own_server")
-@pytest.mark.chaos  # half a minute: `make long`
-# `serving` would make it the server in use.
-def test_crossval_starts_a_server_that_shows_the_run(apart, here, _serving, monkeypatch):  # noqa: PT019
-    """Beside a server of somebody else at the usual port, which learns nothing of it."""
-    theirs = urlsplit(_serving.page).port
-    monkeypatch.setenv("PREFECT_SERVER_API_PORT", str(theirs))
-    try:
-        ended = apart("crossval", "wine", "--first", 1)
-        assert (ended.status, ended.err) == (0, "")
-        in_use, started, stays, linked = ended.out.splitlines()[:4]
-        assert in_use.startswith(f"port {theirs} is in use by process ")
-        own = live_record("prefect-server")
-        address = str(own.page)
-        assert urlsplit(address).port != theirs
-        assert started == f"starting the Prefect server at {address} (process {own.pid})"
-        assert "`ism-dask up --stop` ends it" in stays
-        page = linked.removeprefix("run: ")
-        assert page.startswith(f"{address}/runs/flow-run/")
-        theirs_of_it = ask("GET", f"{_serving.api}/flow_runs/{page.rpartition('/')[2]}")
-        assert theirs_of_it.status_code == 404
-        reply = ask("GET", page, headers={"Accept": "text/html"})
-        assert (reply.status_code, "<html" in reply.text) == (200, True)
-
-        again = apart("fit", "wine", "-q", 2, "--json")
-        assert (again.status, again.err) == (0, "")
-        run = again.answer["flow_run"]
-        assert run["url"] == f"{address}/runs/flow-run/{run['id']}"
-        shown = ask("GET", f"{own.address}/flow_runs/{run['id']}").json()
-        assert shown["name"].startswith("wine-gaussian-q2: wine gaussian q=2, by prediction, on ")
-        assert shown["state_type"] == "COMPLETED"
-        refused = apart("fit", "wine", "-q", 2, "--json")
-        assert "--force" in refused.failed(1)
-        assert live_record("prefect-server") == own
-        listed = here("up", "--status").out
-        assert "prefect-server" in listed
-        assert "was not started by ism-dask here" not in listed
-    finally:
-        stopped = stop_all()
-    assert stopped == [own]
-    assert own.process is None
-    with pytest.raises(httpx.ConnectError):
-        ask("GET", own.address)
+def test_without_a_server_a_command_starts_none(here, monkeypatch):
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+    ended = here("crossval", "wine", "--first", 1, "--criterion", "dependence")
+    assert (ended.status, ended.err) == (0, "")
+    assert "run: http" not in ended.out
+    assert live_record("prefect-server") is None
 
 
 @pytest.mark.long
@@ -79,10 +42,8 @@ def test_a_server_that_does_not_come_up_says_why(apart, tmp_path, monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
     monkeypatch.delenv("PREFECT_HOME", raising=False)
     broken = f"sqlite+aiosqlite:///{tmp_path}/absent/prefect.db"
-    ended = apart("crossval", "wine", "--json", PREFECT_API_DATABASE_CONNECTION_URL=broken)
-    line = ended.failed(1)
-    assert "--plain" in line
-    assert "prefect-server.log" in line
+    ended = apart("up", "--detach", "--json", PREFECT_API_DATABASE_CONNECTION_URL=broken)
+    assert "prefect-server.log" in ended.failed(1)
     assert live_record("prefect-server") is None
 
 
@@ -93,7 +54,8 @@ def test_a_configured_server_is_never_replaced(here, monkeypatch, unused_port):
     assert live_record("prefect-server") is None
     monkeypatch.delenv("PREFECT_API_URL")
     monkeypatch.setenv("PREFECT_SERVER_API_PORT", "99999")
-    assert "PREFECT_SERVER_API_PORT is '99999'" in here("crossval", "wine").failed(1)
+    with pytest.raises(FlowError, match="PREFECT_SERVER_API_PORT is '99999'"):
+        prefect_server()
 
 
 def test_a_stale_record_is_not_another_process():
@@ -119,11 +81,13 @@ def test_a_service_takes_its_last_port_again(monkeypatch, unused_port):
     assert unused_port < first["port"] == again["port"] < unused_port + 10
 
 
-def test_a_full_disk_is_named_under_prefect(here, tmp_path, monkeypatch):
+def test_a_full_disk_is_named_under_prefect(tmp_path, monkeypatch):
     _keep_environment(monkeypatch)
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "small" / "prefect"))
     with small_disk(tmp_path / "small", "512k"):
-        line = here("fit", "wine").failed(1)
+        with pytest.raises(StorageError) as raised:
+            check_disk()
+    line = str(raised.value)
     assert f"could not write {tmp_path / 'small' / 'prefect'} (No space left on device" in line
     assert "the disk or quota is full" in line
 
