@@ -17,7 +17,8 @@ from flows.settings.fields import Checked, flags_of, in_groups
 
 # Parameters that several commands have.
 Plain: TypeAlias = Annotated[
-    bool, typer.Option(
+    bool,
+    typer.Option(
         "--plain",
         help="Run without Prefect, as without `ism-dask up` and PREFECT_API_URL.",
         rich_help_panel="Run",

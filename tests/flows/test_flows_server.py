@@ -84,9 +84,8 @@ def test_a_service_takes_its_last_port_again(monkeypatch, unused_port):
 def test_a_full_disk_is_named_under_prefect(tmp_path, monkeypatch):
     _keep_environment(monkeypatch)
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "small" / "prefect"))
-    with small_disk(tmp_path / "small", "512k"):
-        with pytest.raises(StorageError) as raised:
-            check_disk()
+    with small_disk(tmp_path / "small", "512k"), pytest.raises(StorageError) as raised:
+        check_disk()
     line = str(raised.value)
     assert f"could not write {tmp_path / 'small' / 'prefect'} (No space left on device" in line
     assert "the disk or quota is full" in line
