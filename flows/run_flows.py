@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from inspect import signature
-from typing import Any, cast
+from typing import Any
 
-import fsspec
 from prefect import Flow, State, flow
 from prefect.events import emit_event
-from prefect.filesystems import RemoteFileSystem
 from prefect.states import Completed, Failed
 
-from flows.errors import SettingsError
 from flows.progress.watching import in_context, run_step
 from flows.refreshes.history import history_summary
-from flows.refreshes.refresh import credentials_of
 from flows.refreshes.refresh import refresh as refresh_run
 from flows.reports.markdown import render_markdown
 from flows.results.base import RunResult
@@ -84,8 +79,7 @@ cluster = saving_flow(run_cluster)
 def ingest(settings: IngestSettings) -> dict[str, Any]:
     """Read the raw files of a data set, check them, and store the rows."""
     with track_run("ingest", settings) as run:
-        with block_credentials(settings.credentials):
-            result = run_step(f"store {settings.dataset}", store_dataset, settings)
+        result = run_step(f"store {settings.dataset}", store_dataset, settings)
         about = f"{result.dataset}, {result.rows:,} rows, {result.columns:,} columns"
         return run.finished(result, run.page(render_markdown(ingest_summary(result)), about))
 
@@ -99,7 +93,7 @@ def refresh(settings: RefreshSettings) -> State[Any]:
     """
     with track_run("refresh", settings) as run:
         # The fit does not rename the flow run.
-        with block_credentials(credentials_of(settings)), in_context(describe=lambda _: None):
+        with in_context(describe=lambda _: None):
             result = run_step("refresh", refresh_run, settings)
         emit_event(
             event=f"{EVENT}.{result.state}",
@@ -113,33 +107,3 @@ def refresh(settings: RefreshSettings) -> State[Any]:
             state = Failed(name=result.state.capitalize(), message="; ".join(result.reasons))
         answer = run.finished(result, page, state=state)
     return state if state.is_failed() else Completed(name=state.name, data=answer)
-
-
-@contextmanager
-def block_credentials(name: str | None) -> Iterator[None]:
-    """Read addresses with the settings of a Prefect block; None changes nothing.
-
-    It is of type remote-file-system, such as "lake" or "remote-file-system/lake". Its settings are
-    those that fsspec takes for the protocol of its base path.
-    """
-    if name is None:
-        yield
-        return
-    try:
-        loaded = RemoteFileSystem.load(name.removeprefix("remote-file-system/"))
-    except ValueError as error:
-        raise SettingsError(
-            f"`credentials` is {name!r}, but the Prefect server has no such block of type "
-            "remote-file-system; make one in its UI, under Blocks"
-        ) from error
-    block = cast(RemoteFileSystem, loaded)
-    protocol = block.basepath.partition("://")[0]
-    earlier = fsspec.config.conf.get(protocol)
-    fsspec.config.conf[protocol] = dict(block.settings)
-    try:
-        with in_context(credentials=name):
-            yield
-    finally:
-        del fsspec.config.conf[protocol]
-        if earlier is not None:
-            fsspec.config.conf[protocol] = earlier

@@ -1,4 +1,4 @@
-"""The commands of run files: init and run; refresh, history, rollback, schedules and alerts."""
+"""The commands of run files: init and run; refresh, history, rollback and schedule."""
 
 from __future__ import annotations
 
@@ -204,7 +204,10 @@ def schedule(
     ] = "UTC",
     output: Output,
 ) -> None:
-    """Refresh a run at fixed times, by the worker of `ism-dask up`."""
+    """Refresh a run at fixed times, by the worker of `ism-dask up`.
+
+    `prefect deployment` lists the schedules, pauses and removes them.
+    """
     from flows.refreshes.refresh import check_refreshable  # noqa: PLC0415
     from flows.settings.run_file import read_run_file  # noqa: PLC0415
 
@@ -217,62 +220,3 @@ def schedule(
     output.finish(
         {"command": "schedule", "name": name, "cron": cron, "timezone": timezone, "url": url}
     )
-
-
-def schedules(
-    name: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="The name of the published run.")
-    ] = None,
-    change: Annotated[
-        str | None, typer.Argument(metavar="[CHANGE]", help="pause, resume or remove.")
-    ] = None,
-    *,
-    output: Output,
-) -> None:
-    """List the schedules of refreshes; or pause, resume or remove the one of a run, and list them.
-
-    The published run and its history stay.
-    """
-    if (name is None) != (change is None):
-        raise SettingsError(f"{name!r} is given without a change; expected pause, resume or remove")
-    connect_to_prefect(output)
-    from flows.tracking.schedules import change_schedule, list_schedules  # noqa: PLC0415
-
-    if name is not None and change is not None:
-        change_schedule(name, change)
-    known = list_schedules()
-    columns = ("run", "cron", "time zone", "next (UTC)", "last", "run file")
-    if known:
-        output.table(columns, [each.cells() for each in known], left=len(columns))
-    else:
-        output.say("no schedules; `ism-dask schedule FILE --cron '0 2 * * *'` makes one")
-    output.finish({"command": "schedules", "schedules": list(map(dataclasses.asdict, known))})
-
-
-def alert(
-    url: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="URL", help="A webhook, https://..., or mailto://user:password@host?to=..."
-        ),
-    ] = None,
-    *,
-    off: Annotated[bool, typer.Option("--off", help="Alert nobody any more.")] = False,
-    output: Output,
-) -> None:
-    """Call a webhook or send a mail when a refresh fails, is suspicious, or was missed.
-
-    Without a URL, it says who is alerted: at first nobody.
-    """
-    if off and url is not None:
-        raise SettingsError("--off and a URL exclude each other; give one of them")
-    connect_to_prefect(output)
-    from flows.tracking import alerts  # noqa: PLC0415
-
-    if off:
-        alerts.switch_off()
-    elif url is not None:
-        alerts.switch_on(url)
-    about = alerts.describe_alert()
-    output.say(about or "refreshes alert nobody; `ism-dask alert URL` changes that")
-    output.finish({"command": "alert", "on": bool(about), "about": about})

@@ -40,7 +40,6 @@ class RunContext:
 
     watchers: tuple[Watcher, ...] = ()
     page: str | None = None  # address of the page that shows the run
-    credentials: str | None = None  # name of the Prefect block whose credentials are in use
     # The value of `--scheduler`, and the session that it led to (`compute.session`).
     cluster: tuple[str, Any] | None = None
     begun: list[Any] = field(default_factory=list)  # takes the TrackedRun that begins

@@ -29,7 +29,7 @@ from flows.runs.published import History, numbers_of, publishing
 from flows.runs.table_ingestion import ingest_changed
 from flows.runs.transform import transform_rows
 from flows.settings.base import TransformSettings
-from flows.settings.choices import check_credentials, table_options
+from flows.settings.choices import table_options
 from flows.settings.fields import deciding
 from flows.settings.refresh import RefreshSettings
 from flows.settings.run_file import RunFile, read_run_file
@@ -78,17 +78,6 @@ def refresh(settings: RefreshSettings) -> RefreshResult:
     if result.state in (PUBLISHED, FAILED) and result.reasons:
         raise FlowError(f"{result.run} is published, but {'; '.join(result.reasons)}")
     return result
-
-
-def credentials_of(settings: RefreshSettings) -> str | None:
-    """Return the Prefect block with the credentials of a run file's table, None without one.
-
-    A file that is wrong has none: the refresh reports it.
-    """
-    with suppress(SettingsError):
-        ingest = settings.plan.ingest
-        return None if ingest is None else ingest.credentials
-    return None
 
 
 def check_refreshable(plan: RunFile) -> str:
@@ -226,7 +215,6 @@ class _Refresh:
 
     def _files(self) -> tuple[Mapping[str, Any], ...]:
         """Return the files of the source with their versions; none if these are unknown."""
-        check_credentials(self._ingest.credentials)
         options = table_options(self._ingest)
         files = open_table(self._ingest.dataset, options).versions()
         return tuple(map(asdict, files)) if have_versions(files) else ()

@@ -10,7 +10,7 @@ from flows.progress.watching import progress_note, report_progress
 from flows.results.base import IngestResult
 from flows.runs.columns_read import describe_schema, hints
 from flows.settings.base import IngestSettings
-from flows.settings.choices import check_credentials, table_options
+from flows.settings.choices import table_options
 from storage import Dataset, StorageError, TableError
 from storage.table_ingestion import (
     dataset_name,
@@ -28,7 +28,6 @@ def ingest_table(settings: IngestSettings) -> IngestResult:
 
     With `dry_run` the result says how it would be stored.
     """
-    check_credentials(settings.credentials)
     options = table_options(settings)
     table, name = open_table(settings.dataset, options), _free_name(settings.dataset, settings.name)
     if settings.dry_run:

@@ -194,12 +194,6 @@ class IngestSettings(DataSettings):
     dry_run: bool = saving_setting(
         False, about="Table: show how it would be stored, and store nothing."
     )
-    credentials: str | None = data_setting(
-        None,
-        about="Table at an address: the Prefect block, a remote-file-system, with its credentials. "
-        "Default: those of the environment.",
-        decides="course",
-    )
     scheduler: str | None = scheduler_setting()
 
     def __post_init__(self) -> None:

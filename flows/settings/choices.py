@@ -42,15 +42,6 @@ def check_source(dataset: str, split: str | None) -> None:
         check_choice("dataset", dataset, dataset_names())
 
 
-def check_credentials(name: str | None) -> None:
-    """Raise SettingsError if credentials are named that are not in use."""
-    if name not in (None, run_context().credentials):
-        raise SettingsError(
-            f"`credentials` is {name!r}, a Prefect block: leave out --plain, or give the "
-            "credentials in the environment instead"
-        )
-
-
 def is_table(source: str) -> bool:
     """Return whether a text is the path, address or glob of a table, not a name of a data set."""
     if source in DATASETS:

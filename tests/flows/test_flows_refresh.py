@@ -2,7 +2,6 @@
 
 import getpass
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -13,11 +12,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
 
-import boto3
 import numpy as np
 import pytest
+from daskparts import ran
 from numpy.testing import assert_array_equal
-from prefect.filesystems import RemoteFileSystem
+from prefect.blocks.notifications import CustomWebhookNotificationBlock
 from scipy.linalg import subspace_angles
 from shop import (
     BAD,
@@ -367,32 +366,8 @@ def test_a_refresh_under_prefect_ends_in_a_state_with_its_name(here, run_file, s
     assert names == [f"ism-dask.refresh.{state}" for state in states]
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("prefect_server")
-def test_a_prefect_block_has_the_credentials(here, run_file, lake, monkeypatch):
-    """The environment has none: only the block knows the server and the key."""
-    s3 = boto3.client("s3")
-    write_part(run_file.parent, "a", 400)
-    part = run_file.parent / "parts/a.parquet"
-    s3.upload_file(str(part), lake.removeprefix("s3://"), "a.parquet")
-    endpoint = os.environ["AWS_ENDPOINT_URL"]
-    for name in [name for name in os.environ if name.startswith("AWS_")]:
-        monkeypatch.delenv(name)
-    settings = {"key": "of-the-block", "secret": "kept-in-the-block", "endpoint_url": endpoint}
-    RemoteFileSystem(basepath=lake, settings=settings).save("lake")
-    words = ("ingest", f"{lake}/a.parquet", "--name", "far", "--label", "churned")
-    assert "leave out --plain" in here(*words, "--credentials", "lake", "--plain").failed(2)
-    assert "no such block" in here(*words, "--credentials", "pond").err
-    assert here(*words, "--credentials", "remote-file-system/lake", "--json").answer["rows"] == 400
-    text = QUICK_FILE.replace("parts/*.parquet", f"{lake}/*.parquet")
-    run_file.write_text(text.replace('name = "shop"', 'name = "shop"\ncredentials = "lake"'))
-    assert here("refresh", run_file, "--json").answer["state"] == "published"
-    stored = [path for path in home().rglob("*") if path.is_file()]
-    assert not any(b"kept-in-the-block" in path.read_bytes() for path in stored)
-
-
-@pytest.mark.usefixtures("prefect_server")
-def test_schedules_are_made_replaced_listed_paused_and_removed(here, run_file, serving):
+def test_schedules_are_made_and_replaced(here, run_file, serving):
     wrong = here("schedule", run_file, "--cron", "nightly").failed(2)
     assert "`--cron` is 'nightly'; expected five fields, such as '0 2 * * *'\n" in wrong
     wrong = here("schedule", run_file, *NIGHTLY, "--timezone", "Mars").failed(2)
@@ -416,29 +391,23 @@ def test_schedules_are_made_replaced_listed_paused_and_removed(here, run_file, s
     other.write_text(RUN_FILE)
     assert f"which has a schedule by {run_file}" in here("schedule", other, *NIGHTLY).failed(2)
 
-    def listed(*options):
-        return list(here("schedules", *options, "--json").answer["schedules"])
-
-    wanted = {"name": "sales", "cron": cron, "timezone": zone, "paused": False}
-    assert [each.items() >= wanted.items() for each in listed()] == [True]
-    assert listed("sales", "pause")[0]["paused"]
-    assert "paused" in here("schedules").out
-    assert not listed("sales", "resume")[0]["paused"]
-    assert listed("sales", "remove") == []
-    assert "no refresh of 'sales' has a schedule" in here("schedules", "sales", "pause").failed(2)
-    assert "without a change" in here("schedules", "sales").failed(2)
-    assert "no schedules; " in here("schedules").out
-
 
 @pytest.mark.long
 @pytest.mark.usefixtures("prefect_server")
 def test_an_alert_calls_a_webhook(here, run_file, serving, hook):
+    """The automations of `deploy/` act on what a refresh ends with."""
     address, called = hook
-    assert here("alert").out == "refreshes alert nobody; `ism-dask alert URL` changes that\n"
-    assert "expected a webhook" in here("alert", "me").failed(2)
-    for _ in range(2):
-        assert "127.0.0.1" in here("alert", address).out
-    assert len(serving.find("automations")) == 2
+    words = {"subject": "{{subject}}", "text": "{{body}}"}
+    given = {"name": "hook", "url": address, "json_data": words}
+    block = CustomWebhookNotificationBlock.model_validate(given).save("hook", overwrite=True)
+    file = run_file.with_name("alerts.yaml")
+    text = (Path(__file__).parents[2] / "deploy/alerts.yaml").read_text()
+    file.write_text(text.replace("document_id: BLOCK", f"document_id: {block}"))
+    create = ("-m", "prefect", "automation", "create", "--from-file", file)
+    created = ran(sys.executable, *create, PREFECT_API_URL=serving.api)
+    assert created.returncode == 0, created.stdout
+    missed = serving.find("automations", sort="NAME_ASC")[1]["trigger"]
+    assert (missed["posture"], missed["within"]) == ("Proactive", 600)
     assert here("refresh", run_file, "--json").answer["state"] == "published"
     write_part(run_file.parent, "b", 400, shift=30.0)
     assert here("refresh", run_file).status == 1
@@ -449,9 +418,7 @@ def test_an_alert_calls_a_webhook(here, run_file, serving, hook):
     assert suspicious["subject"].endswith("sales is Suspicious")
     assert "max_psi: the population stability index of 'x'" in suspicious["text"]
     assert failed["subject"].endswith("sales is Failed")
-    assert "a.parquet" in failed["content"]
-    assert here("alert", "--off").out.startswith("refreshes alert nobody")
-    assert serving.find("automations") == []
+    assert "a.parquet" in failed["text"]
 
 
 @pytest.fixture

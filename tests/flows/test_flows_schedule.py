@@ -1,17 +1,9 @@
 """A schedule is carried out: the worker of `ism-dask up` refreshes the run, time after time."""
 
-from datetime import timedelta
-from email import message_from_bytes
-from email.message import EmailMessage
-from email.policy import default
-from socketserver import StreamRequestHandler, ThreadingTCPServer
-from typing import ClassVar
-
 import pytest
-from prefect.settings import PREFECT_API_URL, temporary_settings
 from serving import OVER
 from shop import open_shop, write_part
-from waiting import served, wait
+from waiting import wait
 
 from flows.runs.published import History
 from storage import home, load_model, model_hash, read_history, refresh_lock
@@ -61,43 +53,6 @@ def test_a_schedule_refreshes_what_has_changed(tmp_path, up, apart):
     assert state["type"] == "FAILED"
     assert f"the run file {run_file} cannot be read" in state["message"]
     assert read_history("sales")[-1]["state"] == "failed"
-
-
-class _Mailbox(StreamRequestHandler):
-    """A server of mail that accepts all, and remembers it."""
-
-    mails: ClassVar[list[EmailMessage]] = []
-
-    def handle(self):
-        self.wfile.write(b"220 here\r\n")
-        for line in self.rfile:
-            if line.upper().startswith(b"DATA"):
-                self.wfile.write(b"354 go on\r\n")
-                text = b"".join(iter(self.rfile.readline, b".\r\n"))
-                self.mails.append(message_from_bytes(text, policy=default))
-            self.wfile.write(b"250 well\r\n")
-
-
-@pytest.mark.chaos  # half a minute: `make long`
-@pytest.mark.filterwarnings("ignore:'imghdr' is deprecated:DeprecationWarning")  # by Apprise
-def test_a_missed_refresh_sends_a_mail(doomed, here, tmp_path, monkeypatch):
-    """A run that no worker takes up is late after 15 s, and missed after some more."""
-    monkeypatch.setattr("flows.tracking.alerts._LATE_BY", timedelta(seconds=10))
-    monkeypatch.setattr(_Mailbox, "mails", [])
-    run_file = open_shop(tmp_path)
-    mailbox = ThreadingTCPServer(("127.0.0.1", 0), _Mailbox)
-    with served(mailbox), temporary_settings({PREFECT_API_URL: doomed.api}):
-        here("schedule", run_file, "--cron", "0 2 29 2 *")
-        port = mailbox.server_address[1]
-        mail = f"mailto://127.0.0.1:{port}?to=me@example.org&mode=insecure"
-        assert "`url` is no address" in here("alert", mail).failed(2)
-        mail += "&from=ism@example.org"
-        assert "Alerts 127.0.0.1" in here("alert", mail).out
-        missed = doomed.run(doomed.begin(doomed.deployment("refresh/sales")["id"]))
-        (sent,) = wait(lambda: [*_Mailbox.mails])
-    assert sent["to"] == "me@example.org"
-    assert sent["subject"] == f"ism-dask: {missed['name']} is Late"
-    assert missed["id"] in sent.get_body(("plain", "html")).get_content()
 
 
 def _schedule(apart, run_file, cron):
