@@ -67,7 +67,7 @@ def few_features(
 def _insignificant(
     rows: RowsInMemory, regression: RidgeRegression, W: Array, limit: float
 ) -> Array:
-    """Return features (k,) that may go at once: the weaker half of those that noise explains.
+    """Return features (k,) that may go at once: the weakest of those that noise explains.
 
     Features that stand for each other, such as copies, may each be noise beside the others.
     So fewer of them go unless noise explains them all at once as well.
@@ -80,7 +80,8 @@ def _insignificant(
     pvalue = partial(wald_pvalue, tangents, turn_covariance(hessian, slopes))
     pvalues = np.array([pvalue(np.array([feature])) for feature in range(len(W))])
     order = np.argsort(-pvalues, kind="stable")
-    count = -(-int(np.count_nonzero(pvalues > limit)) // 2)
+    # As many as W has columns stay: their weights cannot all be 0.
+    count = min(int(np.count_nonzero(pvalues > limit)), len(W) - W.shape[1])
     while count > 1 and pvalue(order[:count]) <= limit:
         count //= 2
     return order[:count]
