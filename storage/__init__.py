@@ -1,4 +1,4 @@
-"""Store data sets, runs, models and checkpoints on disk as checksummed Zarr groups."""
+"""Store data sets, runs, models and checkpoints on disk, with digests of all files."""
 
 from collections.abc import Callable
 from concurrent.futures import Executor

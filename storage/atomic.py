@@ -79,7 +79,8 @@ def make_folder(path: Path, *, private: bool = False) -> None:
             is_private = each.absolute() == home().absolute() or (private and each == path)
             each.mkdir(mode=PRIVATE if is_private else 0o777, exist_ok=True)
             sync(each.parent)
-        path.mkdir(exist_ok=True)  # an error if it is a file
+        if not path.is_dir():  # an error: it is a file
+            path.mkdir()
         if private and path.stat().st_uid == os.getuid():
             path.chmod(PRIVATE)
 

@@ -25,7 +25,7 @@ from storage.manifest import (
 )
 from storage.paths import home, resolve_under, safe_name
 from storage.records import LARGEST, restored
-from storage.store import StoredGroup, open_checked_array, read_checked, reading
+from storage.store import StoredGroup, open_checked, open_checked_array, read_again, reading
 from storage.tables.files import SourceFile
 from storage.tables.schema import TableSchema
 
@@ -193,7 +193,7 @@ class ZarrRows:
             )
         if start == stop:
             return np.empty((0, self.shape[1]), self.dtype)
-        chunks = f"X/c/{start // self.chunk_rows} to {(stop - 1) // self.chunk_rows}"
+        chunks = f"X/c.{start // self.chunk_rows} to {(stop - 1) // self.chunk_rows}"
         with reading(Path(self.root), chunks):
             return np.ascontiguousarray(_opened_rows(self)[start:stop])
 
@@ -320,7 +320,8 @@ def open_dataset(name_or_path: str | Path) -> Dataset:
     DamagedStore
         If a file of it is missing or altered; chunks of X are checked when they are read.
     """
-    return read_checked(_stored_path(name_or_path), FORMAT_VERSION, _open)
+    path = _stored_path(name_or_path)
+    return read_again(path, lambda: _open(open_checked(path, FORMAT_VERSION)))
 
 
 def is_complete(path: Path, data_hash: str | None = None) -> bool:

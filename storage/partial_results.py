@@ -25,7 +25,8 @@ from storage.manifest import damaged_store
 from storage.paths import resolve_under
 from storage.records import dumps, restored
 from storage.runs import run_folder
-from storage.store import commit_arrays, open_checked, reading
+from storage.saved_arrays import RECORD, commit_arrays, open_arrays
+from storage.store import reading
 
 PARTIAL = "partial"
 # The key of a checkpoint goes on with its number.
@@ -34,7 +35,7 @@ _RETAINED = 3
 
 # The version of what is on the disk: a change of a field of `RECORDS`, or of the functions below,
 # needs another. A test compares the names of the fields with those of this version.
-FORMAT_VERSION = 13
+FORMAT_VERSION = 14
 RECORDS: dict[str, type[Any]] = {
     each.__name__: each for each in (Checkpoint, OuterState, Record, Round, State)
 }
@@ -48,8 +49,8 @@ class PartialResults:
 
     Each is stored with its request, all that decides it, such as settings and digests of data.
     `find` returns it for an equal request only. It and `read` raise DamagedStore for a result of
-    which a file is missing or altered, or which another version has written. Each is a Zarr group
-    in the folder.
+    which a file is missing or altered, or which another version has written. Each is a folder
+    in this one.
     """
 
     folder: Path
@@ -87,10 +88,9 @@ class PartialResults:
 
     def read(self, key: str) -> tuple[dict[str, Any], Any]:
         """Return a result after its request."""
-        saved = open_checked(self.path(key), FORMAT_VERSION)
-        with reading(self.path(key)):
-            arrays = {name: saved.array(name) for name in saved.names}
-            return dict(saved.record["request"]), from_json(saved.record["value"], arrays)
+        saved = open_arrays(self.path(key), FORMAT_VERSION)
+        with reading(self.path(key), RECORD):
+            return dict(saved.record["request"]), from_json(saved.record["value"], saved.arrays)
 
     def path(self, key: str) -> Path:
         """Return the folder of a result, whether or not it exists."""
@@ -140,7 +140,7 @@ class Checkpoints:
         request, checkpoint = self.results.read(checkpoint_key(number))
         if not isinstance(checkpoint, Checkpoint):
             path, what = self.results.path(checkpoint_key(number)), type(checkpoint).__name__
-            raise damaged_store(path, "zarr.json", f"not a checkpoint, but a {what}")
+            raise damaged_store(path, RECORD, f"not a checkpoint, but a {what}")
         return request, checkpoint
 
     @property

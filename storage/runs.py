@@ -25,11 +25,12 @@ from storage.errors import RunNotFound, StorageError, did_you_mean
 from storage.manifest import read_manifest
 from storage.paths import home, resolve_under, safe_name
 from storage.records import restored
-from storage.store import StoredGroup, commit_arrays, open_checked, read_checked, reading
+from storage.saved_arrays import RECORD, commit_arrays, open_arrays
+from storage.store import read_again, reading
 
 _Result = TypeVar("_Result")
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 # Folder of the result in that of a run.
 RESULT = "result"
 # The file beside it: the lease of the process that computes the run.
@@ -140,8 +141,8 @@ def open_run(name: str) -> Run:
         If a file of it is missing or altered.
     """
     path = _path_of(name)
-    saved = open_checked(path, FORMAT_VERSION)
-    with reading(path):
+    saved = open_arrays(path, FORMAT_VERSION)
+    with reading(path, RECORD):
         values = {key: saved.record[key] for key in ("kind", "config", "metrics", "versions")}
         values["created"] = datetime.fromisoformat(saved.record["created"])
         if values["created"].tzinfo is None:  # it could not be compared with others
@@ -232,22 +233,23 @@ def load_result(
     if not exists_settled(path):
         raise RunNotFound(f"no result at {path}; expected the folder of one that was saved")
 
-    def read(saved: StoredGroup) -> _Result:
+    def read() -> _Result:
+        saved = open_arrays(path, FORMAT_VERSION)
         if saved.record.get("kind") not in kinds:
             raise RunNotFound(f"the run {str(name_or_path)!r} {advice}")
         names = {each.name for each in fields(kind)}  # type: ignore[arg-type]
         entries = {key: value for key, value in saved.record.items() if key in names}
-        with reading(path):
-            for name in saved.names:
+        with reading(path, RECORD):
+            for name, values in saved.arrays.items():
                 key, _, part = name.partition(".")
                 if part:
-                    entries.setdefault(key, {})[part] = saved.array(name)
+                    entries.setdefault(key, {})[part] = values
                 else:
-                    entries[key] = saved.array(name)
+                    entries[key] = values
             result: _Result = restored(kind, entries)
         return result
 
-    return read_checked(path, FORMAT_VERSION, read)
+    return read_again(path, read)
 
 
 def result_arrays(name: str, *names: str) -> dict[str, NDArray[Any]]:
@@ -262,11 +264,9 @@ def result_arrays(name: str, *names: str) -> dict[str, NDArray[Any]]:
     DamagedStore
         If a file of it is missing or altered.
     """
-
-    def read(saved: StoredGroup) -> dict[str, NDArray[Any]]:
-        return {key: saved.array(key) for key in saved.names if not names or key in names}
-
-    return read_checked(_path_of(name), FORMAT_VERSION, read)
+    path = _path_of(name)
+    arrays = read_again(path, lambda: open_arrays(path, FORMAT_VERSION).arrays)
+    return {key: values for key, values in arrays.items() if not names or key in names}
 
 
 def publish_run(source: str, target: str) -> None:

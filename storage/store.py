@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import zarr
@@ -77,30 +76,9 @@ def commit_group(
         work.publish()
 
 
-def commit_arrays(
-    target: Path,
-    version: int,
-    record: Mapping[str, Any],
-    arrays: Mapping[str, NDArray[Any]],
-    files: Mapping[str, bytes] = MappingProxyType({}),
-) -> None:
-    """Commit a group with arrays, and the content of files beside them, by their names."""
-
-    def fill(group: zarr.Group) -> str:
-        for name, values in arrays.items():
-            put_array(group, name, values)
-        for name, content in files.items():
-            path = folder_of(group) / name
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(content)
-        return arrays_digest(arrays)
-
-    commit_group(target, version, record, fill)
-
-
 def chunk_digest(chunk: NDArray[Any]) -> bytes:
     """Return the SHA-256 of the rows of a chunk, shape (rows, d)."""
-    return hashlib.sha256(_little_endian_bytes(chunk)).digest()
+    return hashlib.sha256(little_endian_bytes(chunk)).digest()
 
 
 def chunked_digest(
@@ -132,10 +110,10 @@ def _add_arrays(found: Any, arrays: Mapping[str, NDArray[Any]]) -> None:
     for name, values in sorted(arrays.items()):
         header = f"array {name} {values.dtype.newbyteorder('<').str} {values.shape}\n"
         found.update(header.encode())
-        found.update(_little_endian_bytes(values))
+        found.update(little_endian_bytes(values))
 
 
-def _little_endian_bytes(values: NDArray[Any]) -> memoryview:
+def little_endian_bytes(values: NDArray[Any]) -> memoryview:
     """Return the values as C-ordered little-endian bytes, without a copy where possible."""
     dtype = values.dtype.newbyteorder("<")
     return np.ascontiguousarray(values, dtype=dtype).reshape(-1).data
@@ -154,13 +132,11 @@ def create_array(
     shape: tuple[int, ...],
     chunks: tuple[int, ...],
     dtype: Any,
-    *,
-    separator: Literal["/", "."] = "/",
 ) -> zarr.Array[Any]:
     """Create an empty array with the codecs that all our arrays have.
 
-    With the separator "." its chunks are files of one folder, `c.0.0`, not of a folder each. To
-    make, sync and remove hundreds of folders takes most of the time of a small addition.
+    Its chunks are files of one folder, `c.0.0`, not of a folder each, which would have to be made,
+    synced and removed.
     """
     level = _LEVEL_OF_FLOATS if np.dtype(dtype).kind == "f" else _LEVEL
     return group.create_array(
@@ -170,7 +146,7 @@ def create_array(
         dtype=dtype,
         compressors=(ZstdCodec(level=level), Crc32cCodec()),
         fill_value=0,
-        chunk_key_encoding={"name": "default", "separator": separator},
+        chunk_key_encoding={"name": "default", "separator": "."},
         # By default Zarr omits chunks of zeros, and a lost chunk would look like one.
         config={"write_empty_chunks": True},
     )
@@ -211,7 +187,7 @@ def open_checked(root: Path, version: int) -> StoredGroup:
     check_presence(root, manifest)
     metadata = {name: entry for name, entry in manifest.files.items() if name.endswith("zarr.json")}
     texts = {name: checked_bytes(root, name, entry) for name, entry in metadata.items()}
-    with reading(root):
+    with reading(root, "zarr.json"):
         attributes = loads(texts["zarr.json"])["attributes"]
         if attributes["format_version"] != version:
             raise damaged_store(
@@ -223,16 +199,16 @@ def open_checked(root: Path, version: int) -> StoredGroup:
         return StoredGroup(root, dict(loads(attributes["record"])), manifest)
 
 
-def read_checked(root: Path, version: int, read: Callable[[StoredGroup], _T]) -> _T:
-    """Open a committed group and return what `read` returns of it, if need be at a second attempt.
+def read_again(root: Path, read: Callable[[], _T]) -> _T:
+    """Return what `read` returns of a store, if need be at a second attempt.
 
-    Another process may have replaced a group that is found damaged, and the new one may be good.
+    Another process may have replaced a store that is found damaged, and the new one may be good.
     """
     try:
-        return read(open_checked(root, version))
+        return read()
     except DamagedStore:
         exists_settled(root)
-        return read(open_checked(root, version))
+        return read()
 
 
 def open_checked_array(root: Path, name: str, files: Mapping[str, FileEntry]) -> zarr.Array[Any]:
@@ -257,7 +233,7 @@ def open_checked_array(root: Path, name: str, files: Mapping[str, FileEntry]) ->
 
 
 @contextmanager
-def reading(root: Path, name: str = "zarr.json") -> Iterator[None]:
+def reading(root: Path, name: str) -> Iterator[None]:
     """Turn any error by which a file of a store cannot be read in the block into a DamagedStore."""
     try:
         yield

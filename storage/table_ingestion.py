@@ -204,7 +204,7 @@ def _write_table(
 
     def fill(group: zarr.Group) -> str:
         folder = folder_of(group)
-        X = create_array(group, "X", (n, d), (chunk_rows, d), dtype, separator=".")
+        X = create_array(group, "X", (n, d), (chunk_rows, d), dtype)
         work = partial(write_piece, folder=folder, schema=plan.schema)
         chunks, labels = _joined(X, folder, work_on_rows(work, plan.jobs, executor, on_rows))
         if plan.table.versions() != plan.files:

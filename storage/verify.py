@@ -148,7 +148,7 @@ def _problems_of_store(
         if not damaged:
             read(root)
     except StorageError as error:
-        yield Problem(root / (error.file or "zarr.json"), error.what)
+        yield Problem(root / error.file, error.what)
 
 
 def _read_values(path: Path) -> None:

@@ -34,7 +34,7 @@ from storage import (
 from storage.manifest import MANIFEST, write_manifest
 from storage.partial_results import FORMAT_VERSION, checkpoint_key, to_json
 from storage.records import dumps, loads, to_sealed_json
-from storage.store import commit_arrays
+from storage.saved_arrays import RECORD, commit_arrays
 
 
 def later(use):
@@ -115,24 +115,31 @@ def _grid(*shape):
     return {"name": "regular", "configuration": {"chunk_shape": shape}}
 
 
-def _recorded(root, change):
-    """Let a group have another record, and all digests right."""
-    attributes = json.loads((root / "zarr.json").read_text())["attributes"]
-    changed = {**attributes, "record": change(attributes["record"])}
-    _rewritten(root / "zarr.json", attributes=changed)
-    _resealed(root)
-
-
 @later
 def _attributes(**changes):
-    _recorded(dataset_path("small"), lambda record: dumps({**loads(record), **changes}))
+    """Open a data set that has another record, and all digests right."""
+    root = dataset_path("small")
+    attributes = json.loads((root / "zarr.json").read_text())["attributes"]
+    record = dumps({**loads(attributes["record"]), **changes})
+    _rewritten(root / "zarr.json", attributes={**attributes, "record": record})
+    _resealed(root)
     open_dataset("small")
 
 
 @later
-def _record(text):
-    _recorded(run_folder("fitted") / "result", lambda _: text)
+def _saved(text=None, **changes):
+    """Load a model whose record is another text or has other entries, and all digests right."""
+    root = run_folder("fitted") / "result"
+    if text is None:
+        _rewritten(root / RECORD, **changes)
+    else:
+        (root / RECORD).write_text(text)
+    _resealed(root)
     load_model("fitted")
+
+
+def _layout(kind, *shape):
+    return _saved(arrays={"components": (kind, shape)})
 
 
 @later
@@ -196,9 +203,20 @@ STORES = {
     "manifest: nested without end": _written("datasets/small/manifest.json", DEEP),
     "manifest: a list": _written("datasets/small/manifest.json", "[1]"),
     "manifest: of other values": _values_of_another,
-    "model: a pickle for a record": _record(PICKLED.hex()),
-    "model: a record nested without end": _record(DEEP),
-    "model: a record of other kinds": _record(dumps({"config": 1, "metrics": [], "versions": 0})),
+    "model: a pickle for a record": _saved(PICKLED.hex()),
+    "model: a record nested without end": _saved(DEEP),
+    "model: a record of other kinds": _saved(record={"config": 1, "metrics": [], "versions": 0}),
+    "model: no arrays": _saved(arrays={}),
+    "model: a layout that is no mapping": _saved(arrays=[1]),
+    "model: arrays of objects": _layout("O", 2, 2),
+    "model: arrays of texts": _layout("<U4", 2, 2),
+    "model: arrays of no type": _layout("os.system", 2, 2),
+    "model: arrays of code": _layout({"names": ["a"], "formats": ["O"]}, 1),
+    "model: 1e15 rows": _layout("<f8", 10**15, 3),
+    "model: 2**64 rows": _layout("<f8", 2**64, 3),
+    "model: a negative shape": _layout("<f8", -2, -2),
+    "model: a shape of texts": _layout("<f8", "2", "2"),
+    "model: fewer bytes": _layout("<f8", 1, 1),
 }
 
 

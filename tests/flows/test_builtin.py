@@ -69,7 +69,7 @@ def test_ingest_again_does_nothing_and_force_gives_the_same_bytes():
 
 def test_ingest_repairs_a_store_that_lacks_a_file():
     data = ingest("wine")
-    (data.path / "X" / "c" / "0" / "0").unlink()
+    (data.path / "X" / "c.0.0").unlink()
     assert ingest("wine").X.read(0, 178).shape == (178, 13)
 
 
@@ -92,10 +92,10 @@ def test_unknown_names_say_what_there_is():
 
 def test_the_list_shows_damage():
     data = ingest("wine")
-    (data.path / "labels" / "cultivar" / "c" / "0").write_bytes(b"")
+    (data.path / "labels" / "cultivar" / "c.0").write_bytes(b"")
     (line,) = list_datasets()
     assert (line.folder, line.info) == ("wine", None)
-    assert "labels/cultivar/c/0" in line.problem
+    assert "labels/cultivar/c.0" in line.problem
 
 
 def test_a_missing_raw_file_without_a_home_says_where_to_put_it(monkeypatch, tmp_path):

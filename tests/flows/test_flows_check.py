@@ -42,16 +42,16 @@ def test_what_is_whole(here):
 @pytest.mark.usefixtures("_filled")
 def test_all_that_is_wrong_is_named(here):
     root, folder = dataset_path("own"), run_folder("other")
-    chunk, label = root / "X" / "c" / "0" / "0", root / "labels" / "y" / "zarr.json"
+    chunk, label = root / "X" / "c.0.0", root / "labels" / "y" / "zarr.json"
     chunk.write_bytes(chunk.read_bytes()[:-1] + b"\0")
     label.unlink()
-    more = [root / "X" / "c" / "9", folder / "result" / "more", folder / "notes.txt"]
+    more = [root / "X" / "c.9.0", folder / "result" / "more", folder / "notes.txt"]
     for path in more:
         path.write_text("of nobody")
     (folder / "lease.json").write_text("{}")
     results = PartialResults.of_run("other")
     results.save("fold-1", {}, {"score": 1.0})
-    entry = results.path("fold-1") / "zarr.json"
+    entry = results.path("fold-1") / "record.json"
     entry.write_text(entry.read_text().replace("1.0", "2.0"))
     expected = {chunk, label, *more, folder / "lease.json", entry}
     ended = here("check", "--json")

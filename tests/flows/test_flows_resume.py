@@ -210,10 +210,10 @@ def test_a_damaged_checkpoint_is_told_and_the_one_before_taken(settings, monkeyp
     cut_off(settings, monkeypatch)
     checkpoints = Checkpoints.of_run("mine")
     newest = checkpoints.results.path(checkpoint_key(checkpoints.numbers[-1]))
-    chunk = newest / "float64/c/0"
+    chunk = newest / "arrays.bin"
     chunk.write_bytes(chunk.read_bytes()[:-1])
     _, damaged, going_on = notes(settings)
-    assert "float64/c/0" in damaged
+    assert "arrays.bin" in damaged
     assert "The checkpoint before it is taken" in damaged
     assert "resuming at iteration 3" in going_on
 
@@ -337,9 +337,9 @@ def test_a_damaged_part_is_named_and_computed_again(settings):
     diary = Diary()
     with watch_progress(diary), resumable_run("mine", "fit", settings, {}) as this:
         this.save("fold-1", {"score": 1.0})
-        path = PartialResults.of_run("mine").path("fold-1") / "zarr.json"
+        path = PartialResults.of_run("mine").path("fold-1") / "record.json"
         path.write_text(path.read_text().replace("1.0", "2.0"))
         assert this.find("fold-1") is None
     (note,) = diary.notes
-    assert "`zarr.json` in" in note
+    assert "`record.json` in" in note
     assert note.endswith("It is computed again")

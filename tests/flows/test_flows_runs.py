@@ -58,15 +58,15 @@ def test_every_run_is_listed_the_newest_first(here, results, monkeypatch):
 
 @pytest.mark.usefixtures("results")
 def test_a_damaged_run_is_listed_with_its_problem(here):
-    (open_run("crossval").path / "zarr.json").write_bytes(b"")
+    (open_run("crossval").path / "record.json").write_bytes(b"")
     problems = {line["name"]: line["problem"] for line in here("runs", "--json").answer["runs"]}
     assert [name for name, problem in problems.items() if problem] == ["crossval"]
-    assert "`zarr.json`" in problems["crossval"]
+    assert "`record.json`" in problems["crossval"]
     table = here("runs")
     assert table.status == 0
     assert "damaged" in table.out
     for command in ("show", "report"):
-        assert "`zarr.json`" in here(command, "crossval").failed(1)
+        assert "`record.json`" in here(command, "crossval").failed(1)
 
 
 @pytest.mark.usefixtures("results")
@@ -246,7 +246,7 @@ def test_a_model_is_loaded_by_who_has_neither_dask_nor_prefect(tmp_path):
 
 @pytest.mark.usefixtures("results")
 def test_all_reports_have_an_index(here, browser, tmp_path):
-    (open_run("crossval").path / "zarr.json").write_bytes(b"")
+    (open_run("crossval").path / "record.json").write_bytes(b"")
     index = Path(here("report", "--all", "-o", tmp_path / "pages", "--json").answer["path"])
     assert index == tmp_path / "pages" / "index.html"
     whole = {run.name for run in list_runs() if not run.problem}

@@ -17,6 +17,7 @@ import zarr
 import storage
 from storage.manifest import MANIFEST, read_manifest, write_manifest
 from storage.records import loads, to_sealed_json
+from storage.saved_arrays import RECORD
 from storage.store import put_array
 
 _NUMBERS = (0, 1, -1, 2, 127, 255, 2**15, 2**31 - 1, 2**31, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1)
@@ -124,16 +125,17 @@ def edit_file(rng: Random, path: Path) -> None:
 
 
 def edit_folder(rng: Random, root: Path) -> None:
-    """Change one to three files of a Zarr folder, then list all right digests, or change these."""
+    """Change one to three files of a store, then list all right digests, or change these."""
     data_hash = read_manifest(root).data_hash if (root / MANIFEST).exists() else None
     for _ in range(rng.randint(1, 3)):
         files = sorted(each for each in root.rglob("*") if each.is_file() and each.name != MANIFEST)
         with suppress(Exception):  # an earlier edit may have left nothing to change
-            path = rng.choice((root / "zarr.json", rng.choice(files)))
+            record = next(each for each in (RECORD, "zarr.json") if (root / each).exists())
+            path = rng.choice((root / record, rng.choice(files)))
             if rng.random() < 0.03:
                 path.unlink()
-            elif path.name[0] in "c0123456789" and rng.random() < 0.8:
-                edit_array(rng, root, next(a for a in path.parents if (a / "zarr.json").exists()))
+            elif path.name.startswith("c.") and rng.random() < 0.8:
+                edit_array(rng, root, path.parent)
             else:
                 edit_file(rng, path)
     if data_hash is not None:

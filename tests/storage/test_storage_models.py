@@ -33,6 +33,8 @@ from storage import (
 )
 from storage.distribution import Distribution
 from storage.records import dumps, loads
+from storage.runs import model_hash
+from storage.store import arrays_digest
 
 
 def model(**changes):
@@ -66,12 +68,20 @@ def test_a_model_comes_back_as_it_was(dtype):
         assert loaded.metrics["folds"] == [0.5, 1]
 
 
+def test_a_model_is_one_record_and_one_file_of_arrays():
+    path = save_model("run", model())
+    names = sorted(each.name for each in path.iterdir())
+    assert names == ["arrays.bin", "manifest.json", "record.json"]
+    arrays = {name: getattr(model(), name) for name in ("components", "mean", "scale")}
+    assert model_hash("run") == arrays_digest({**arrays, "eigenvalues": model().eigenvalues})
+
+
 def test_saving_again_replaces_unless_it_fails():
     save_model("run", model())
     path = save_model("run", model(class_names=None, feature_names=None))
     assert load_model("run").class_names is None
     assert sorted(p.name for p in path.parent.iterdir()) == [".lock", "result"]
-    with pytest.raises(StorageError, match=r"value\.config\.engine"):
+    with pytest.raises(StorageError, match=r"value\.record\.config\.engine"):
         save_model("run", model(config={"engine": object()}))
     assert load_model("run").versions == {"numpy": "2"}
 

@@ -1,0 +1,111 @@
+"""A record and arrays in one file each, committed in one step and checked when they are read."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from storage.atomic import explain_os_errors, workspace
+from storage.manifest import (
+    Manifest,
+    check_presence,
+    checked_bytes,
+    damaged_store,
+    read_manifest,
+    write_manifest,
+)
+from storage.records import dumps, loads
+from storage.store import arrays_digest, little_endian_bytes, reading
+
+# The files: plain JSON with the layout of the arrays; and their bytes, one after the other.
+RECORD, ARRAYS = "record.json", "arrays.bin"
+
+
+def commit_arrays(
+    target: Path,
+    version: int,
+    record: Mapping[str, Any],
+    arrays: Mapping[str, NDArray[Any]],
+    files: Mapping[str, bytes] = MappingProxyType({}),
+) -> None:
+    """Build a folder with a record, arrays and other files, and rename it to `target` in one step.
+
+    On any failure an existing one stays as it was. `version` is that of the format of the record,
+    which has plain values; `files` are the contents of the others by their names.
+    """
+    layout = {
+        name: (values.dtype.newbyteorder("<").str, values.shape) for name, values in arrays.items()
+    }
+    text = dumps({"format_version": version, "record": record, "arrays": layout})
+    with workspace(target) as work, explain_os_errors(target):
+        work.payload.mkdir()
+        (work.payload / RECORD).write_text(text, encoding="utf-8")
+        with (work.payload / ARRAYS).open("wb") as handle:
+            for name in sorted(arrays):  # as JSON has them
+                handle.write(little_endian_bytes(arrays[name]))
+        for name, content in files.items():
+            path = work.payload / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_bytes(content)
+        write_manifest(work.payload, arrays_digest(arrays))
+        work.publish()
+
+
+@dataclass(frozen=True, eq=False)
+class SavedArrays:
+    """A committed record, as it was written, and its arrays, which are read when they are needed.
+
+    The `layout` has the type and shape of each array by its name.
+    """
+
+    root: Path
+    record: Mapping[str, Any]
+    layout: Mapping[str, Any]
+    manifest: Manifest
+
+    @cached_property
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The arrays by their names; reading them raises DamagedStore if the file is altered."""
+        with reading(self.root, ARRAYS):
+            data = checked_bytes(self.root, ARRAYS, self.manifest.files[ARRAYS])
+            arrays, start = {}, 0
+            for name, (kind, shape) in sorted(self.layout.items()):
+                dtype = np.dtype(kind)
+                if dtype.kind not in "biuf" or min(shape, default=0) < 0:
+                    raise ValueError(f"{name!r} is of shape {shape} of {dtype}")
+                # Another layout than that of the bytes is an error before memory is allocated.
+                values = np.ndarray(shape, dtype, buffer=data, offset=start)
+                arrays[name] = values.astype(dtype.newbyteorder("="))
+                start += math.prod(shape) * dtype.itemsize
+            if start != len(data):
+                raise ValueError(f"the arrays have {start} bytes, the file {len(data)}")
+        return arrays
+
+
+def open_arrays(root: Path, version: int) -> SavedArrays:
+    """Open a committed record: its manifest and all lengths are checked now, its arrays later.
+
+    Raise DamagedStore if a file is not as it was written, or in the format of another version.
+    """
+    manifest = read_manifest(root)
+    check_presence(root, manifest)
+    if not {RECORD, ARRAYS} <= manifest.files.keys():
+        raise damaged_store(root, RECORD, "the manifest does not list it, as in an earlier version")
+    with reading(root, RECORD):
+        saved = loads(checked_bytes(root, RECORD, manifest.files[RECORD]))
+        if saved["format_version"] != version:
+            raise damaged_store(
+                root,
+                RECORD,
+                f"`format_version` is {saved['format_version']!r}, this version of ism-dask reads "
+                f"{version}. Upgrade the package, or compute it again",
+            )
+        return SavedArrays(root, dict(saved["record"]), dict(saved["arrays"]), manifest)
