@@ -5,14 +5,16 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import is_dataclass
+from pathlib import Path
 from typing import Annotated, Any, TypeAlias, get_args, get_type_hints
 
 import typer
 from rich.markup import escape
 from typer.core import TyperCommand, TyperGroup
 
-from flows.errors import Interrupted
+from flows.errors import Interrupted, SettingsError
 from flows.settings.fields import Checked, flags_of, in_groups
 
 # Parameters that several commands have.
@@ -24,9 +26,26 @@ Plain: TypeAlias = Annotated[
         rich_help_panel="Run",
     ),
 ]
+Replace: TypeAlias = Annotated[
+    bool, typer.Option("--force", help="Replace the file to write, if there is one.")
+]
 RunName: TypeAlias = Annotated[
     str, typer.Argument(metavar="RUN", help="Its name; `ism-dask runs` lists them.")
 ]
+
+
+def check_free(out: Path | None, *, force: bool) -> None:
+    """Raise SettingsError if the file that a command is to write exists, unless it may replace it.
+
+    None stands for a file of the home, which is ours.
+    """
+    if out is None:
+        return
+    with suppress(OSError):  # a name that cannot be is an error when the file is written
+        if out.is_dir():
+            raise SettingsError(f"{out} is a folder that exists; remove it, or name another")
+        if out.exists() and not force:
+            raise SettingsError(f"{out} exists already; replace it with --force, or name another")
 
 
 class QuietFlags:

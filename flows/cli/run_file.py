@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from flows.cli.compute import computed_run, connect_to_prefect, run_flow
-from flows.cli.options import Plain
+from flows.cli.options import Plain, Replace, check_free
 from flows.cli.output import Output
 from flows.cli.stored import ingested, show_projected
-from flows.errors import FlowError, SettingsError
+from flows.errors import SettingsError
 from flows.settings.refresh import RefreshSettings
 
 if TYPE_CHECKING:
@@ -97,22 +97,19 @@ def init(
     schema: Annotated[
         bool, typer.Option("--schema", help="Write the JSON schema of run files instead.")
     ] = False,
+    force: Replace = False,
     output: Output,
 ) -> None:
     """Write a run file with every setting, its meaning and its default."""
     from flows.settings.fields import check_choice  # noqa: PLC0415
     from flows.settings.run_file import FLOWS  # noqa: PLC0415
     from flows.settings.run_file_text import commented_run_file, schema_text  # noqa: PLC0415
+    from storage.atomic import replace_synced  # noqa: PLC0415
 
     check_choice("flow", flow, list(FLOWS))
     text = schema_text() if schema else commented_run_file(flow, data, label)
-    try:
-        with file.open("x", encoding="utf-8") as handle:
-            handle.write(text)
-    except FileExistsError as error:
-        raise SettingsError(f"{file} exists already; choose another, or remove it") from error
-    except OSError as error:
-        raise FlowError(f"cannot write {file}: {error.strerror}") from error
+    check_free(file, force=force)
+    replace_synced(file, text)
     output.say(f"wrote {file}" + ("" if schema else f"; run it with `ism-dask run {file}`"))
     output.finish({"command": "init", "path": str(file)})
 
@@ -148,6 +145,7 @@ def history(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Page to write: .html or .md.")
     ] = None,
+    force: Replace = False,
     output: Output,
 ) -> None:
     """Show all that happened to a published run; * marks the run that is published.
@@ -161,6 +159,7 @@ def history(
         write_history,
     )
 
+    check_free(out, force=force)
     known = known_history(name)
     output.show(history_table(known.records, known.published))
     for line in reason_lines(known.records):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli.compute import run_flow
-from flows.cli.options import Plain, RunName
+from flows.cli.options import Plain, Replace, RunName, check_free
 from flows.cli.output import Output, print_summary
 from flows.errors import SettingsError
 from flows.settings.base import IngestSettings, TransformSettings
@@ -113,6 +113,7 @@ def transform(
     ],
     settings: TransformSettings,
     *,
+    force: Replace = False,
     output: Output,
 ) -> None:
     """Write the new features that a run has learned, of the rows of a data set or a table.
@@ -121,6 +122,7 @@ def transform(
     """
     from flows.runs.transform import transform_rows  # noqa: PLC0415
 
+    check_free(settings.out, force=force)
     with output.watched():
         summary = transform_rows(model, settings)
     show_projected(summary, output)
@@ -251,6 +253,7 @@ def report(
             "`reports` of the home.",
         ),
     ] = None,
+    force: Replace = False,
     show: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
     output: Output,
 ) -> None:
@@ -269,6 +272,7 @@ def report(
     elif name is None:
         raise SettingsError("which report? Give the name of a run, or --all")
     else:
+        check_free(out, force=force)
         path = write_report(name, out)
     output.say(str(path))
     if show:

@@ -48,6 +48,8 @@ def transform_rows(run: str, settings: TransformSettings) -> dict[str, Any]:
     model = load_model(run)
     ignore_unseen = settings.unseen == "ignore"
     table, schema = _open_rows(model, source, settings.split)
+    if table.files is not None and table.files.include(out):
+        raise SettingsError(f"`out` is {str(out)!r}, which the rows are read from; name another")
     passed = check_columns(table, schema, ignore_unseen=ignore_unseen)
     taken = [name for name in passed if name in model.get_feature_names_out()]
     if taken:

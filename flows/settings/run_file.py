@@ -31,6 +31,7 @@ from flows.settings.toml_tables import (
     RelativePath,
     TableError,
     expanded,
+    key_text,
     line_of,
     parse_toml,
     read_table,
@@ -235,6 +236,7 @@ def _checked(path: Path, tables: dict[str, Any], *, force: bool, afresh: bool) -
     file = read_table(FileTables, tables, folder)
     if flow == "crossval" and file.transform:
         raise TableError("crossval saves no W to project rows with; use [fit]", ("transform", 0))
+    _check_outputs(path, file)
     common = {
         "dataset": file.data.source, "split": file.data.split, "label": file.data.label,
         "run": file.run, "force": force, "afresh": afresh,
@@ -259,6 +261,20 @@ def _checked(path: Path, tables: dict[str, Any], *, force: bool, afresh: bool) -
         report=file.report,
         limits=file.refresh,
     )
+
+
+def _check_outputs(path: Path, file: Any) -> None:
+    """Raise TableError if a file to write is one to read, or the run file itself."""
+    outputs: dict[KeyPath, Path] = {
+        ("transform", number, "out"): each.out for number, each in enumerate(file.transform)
+    }
+    if file.report is not None:
+        outputs["report",] = file.report
+    sources = (file.data.source, *(each.source for each in file.transform))
+    read = {path.resolve(), *(Path(each).resolve() for each in sources)}
+    for key, out in outputs.items():
+        if out.resolve() in read:
+            raise TableError(f"`{key_text(key)}` is {str(out)!r}, which the run reads", key)
 
 
 def _settings(flow: str, table: Any, common: Mapping[str, Any]) -> NamedRunSettings:

@@ -97,6 +97,10 @@ class TableFiles:
         first = self.paths[0]
         return first if len(self.paths) == 1 else f"{first} and {len(self.paths) - 1} more"
 
+    def include(self, path: Path) -> bool:
+        """Return whether a path is that of one of the files, by this or another name."""
+        return self.is_local and path.exists() and any(path.samefile(each) for each in self.paths)
+
     def names(self) -> list[str]:
         """Return the part of each path below the given folder, or its last part without one."""
         if self.folder is None:

@@ -288,7 +288,7 @@ def test_wrong_usage(here, arguments, message):
 def test_arguments_that_are_not_utf8_are_refused(here):
     for words in (("fit", "\udce9"), ("init", "x.toml", "--data", "\udce9.csv", "--json")):
         assert r"'\udce9" in here(*words).failed(2)
-    assert "cannot write" in here("init", "x" * 300).failed(1)
+    assert "could not write" in here("init", "x" * 300).failed(1)
 
 
 @pytest.mark.usefixtures("reference_data")

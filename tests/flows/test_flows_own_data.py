@@ -133,16 +133,17 @@ def test_rows_of_a_built_in_data_set_come_from_it_and_from_files(here, fitted_wi
     for source, out in (
         ("wine", text), ("wine", numbers), (table, text), (matrix, numbers), (bare, text),
     ):  # fmt: skip
-        answer = here("transform", fitted_wine, source, "-o", out, "--json").answer
+        answer = here("transform", fitted_wine, source, "-o", out, "--force", "--json").answer
         assert answer["rows"] == 178
         assert answer["ignored"] == ["cultivar"] * (source is table)
         written = np.load(out) if out is numbers else pd.read_csv(out)
         assert_allclose(written, expected, rtol=0, atol=1e-9)
     assert list(pd.read_csv(text)) == [f"predictiveikdr{k}" for k in range(expected.shape[1])]
+    other = tmp_path / "other.csv"
     named.assign(x=1).to_csv(table, index=False)
-    assert "unknown" in here("transform", fitted_wine, table, "-o", text).failed(1)
+    assert "unknown" in here("transform", fitted_wine, table, "-o", other).failed(1)
     bare.write_text("1;2\n3;4\n")
-    assert "lacks 'alcohol'" in here("transform", fitted_wine, bare, "-o", text).failed(1)
+    assert "lacks 'alcohol'" in here("transform", fitted_wine, bare, "-o", other).failed(1)
 
 
 @pytest.mark.parametrize(
@@ -240,6 +241,41 @@ def test_a_data_set_is_transformed_by_the_names_of_its_columns(here, fitted, tmp
     assert "it lacks 'age'; it has the unknown columns 'years'" in message
 
 
+def test_no_command_writes_over_its_input(here, fitted, tmp_path):
+    table, link = tmp_path / "sales.csv", tmp_path / "link.csv"
+    before = table.read_bytes()
+    link.symlink_to(table)
+    assert "exists already; replace it with --force" in (
+        here("transform", "two", table, "-o", table).failed(2)
+    )
+    for source, out in ((table, table), (table, link), (tmp_path / "*.csv", table)):
+        message = here("transform", "two", source, "-o", out, "--force").failed(2)
+        assert "which the rows are read from; name another" in message
+    run = 'run = "again"\n[data]\nsource = "sales.csv"\nlabel = "churned"\n[fit]\n'
+    for line, output in (
+        ("", 'report = "sales.csv"\n'),
+        ("source = 'b.csv'\nout = 'run.toml'", ""),
+    ):
+        table_of_it = f"[[transform]]\n{line}\n" if line else ""
+        (tmp_path / "run.toml").write_text(output + run + table_of_it)
+        assert "which the run reads" in here("run", tmp_path / "run.toml", "--plain").failed(2)
+    assert table.read_bytes() == before
+
+
+def test_a_file_that_exists_is_replaced_by_force_alone(here, fitted, tmp_path):
+    out = tmp_path / "out.csv"
+    for command in (
+        ("transform", "two", tmp_path / "sales.csv", "-o", out),
+        ("report", "two", "-o", out),
+        ("init", out),
+    ):
+        out.write_text("of the user")
+        assert "exists already; replace it with --force" in here(*command).failed(2)
+        assert out.read_text() == "of the user"
+        assert here(*command, "--force").status == 0
+        assert out.read_text() != "of the user"
+
+
 def test_levels_and_passed_columns_are_read_as_they_are(here, sales, tmp_path):
     sales["region"] = ["01", "1", "A", "B", "true"] * (N // 5)
     sales["id"] = [f"{k:03}" for k in range(N - 1)] + [str(2**60 + 1)]
@@ -249,7 +285,7 @@ def test_levels_and_passed_columns_are_read_as_they_are(here, sales, tmp_path):
         rows = sales[sales["region"] == level]
         rows.to_csv(tmp_path / "new.csv", index=False)
         out = tmp_path / "out.csv"
-        assert here("transform", "two", tmp_path / "new.csv", "-o", out).status == 0
+        assert here("transform", "two", tmp_path / "new.csv", "-o", out, "--force").status == 0
         assert list(pd.read_csv(out, dtype=str)["id"]) == list(rows["id"])
         assert_allclose(pd.read_csv(out)[BY_HSIC], load_model("two").transform(rows), atol=1e-9)
 
@@ -267,7 +303,7 @@ def test_columns_and_rows_left_out_are_noted(here, sales, tmp_path):
     written = pd.read_csv(out)
     assert list(written) == BY_HSIC
     assert_allclose(written, load_model("two").transform(sales[10:]), atol=1e-9)
-    answer = here("transform", "two", path, "-o", out, "--json").answer
+    answer = here("transform", "two", path, "-o", out, "--force", "--json").answer
     assert answer["ignored"] == ["id", "churned"]
     with pytest.raises(TableError, match="10 rows lack a value"):
         load_model("two").transform(sales)
@@ -300,7 +336,7 @@ def test_how_far_new_rows_are_is_reported(here, fitted, tmp_path):
     assert_allclose([each["mean_shift"] for each in same], 0, atol=1e-6)
     moved = fitted.assign(income=fitted["income"] * 1.5 + 1, age=fitted["age"] + 30)
     moved.to_parquet(tmp_path / "moved.parquet")
-    ended = here("transform", "two", tmp_path / "moved.parquet", "-o", out, "--json")
+    ended = here("transform", "two", tmp_path / "moved.parquet", "-o", out, "--force", "--json")
     new = model.transform(moved)
     # Rows at the edge of the range, as rows of few levels are, may be rounded to either side.
     slack = 1e-5 * (learned.max(axis=0) - learned.min(axis=0))
@@ -309,10 +345,10 @@ def test_how_far_new_rows_are_is_reported(here, fitted, tmp_path):
     shift = (new.mean(axis=0) - learned.mean(axis=0)) / learned.std(axis=0)
     assert_allclose([each["share_outside"] for each in ended.answer["drift"]], outside, atol=1e-12)
     assert_allclose([each["mean_shift"] for each in ended.answer["drift"]], shift, rtol=1e-5)
-    shown = here("transform", "two", tmp_path / "moved.parquet", "-o", out).out
+    shown = here("transform", "two", tmp_path / "moved.parquet", "-o", out, "--force").out
     assert f"{outside[0]:.1%}" in shown
     # Of a data set, and of a matrix without names, too.
-    stored = here("transform", "two", "sales", "-o", out, "--json").answer["drift"]
+    stored = here("transform", "two", "sales", "-o", out, "--force", "--json").answer["drift"]
     assert_allclose([each["mean_shift"] for each in stored], 0, atol=1e-6)
 
 

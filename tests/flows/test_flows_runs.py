@@ -100,9 +100,10 @@ def test_what_is_no_run_of_ours_is_in_nobodys_way(here, tmp_path):
     np.save(tmp_path / "rows.npy", np.ones((2, 3)))
     (tmp_path / "rows.csv").write_text("c,a,b\n1,1,1\n1,1,1\n")
     for source in (tmp_path / "rows.npy", tmp_path / "rows.csv"):
-        assert here("transform", "foreign", source, "-o", tmp_path / "x.csv").status == 0
+        assert here("transform", "foreign", source, "-o", tmp_path / "x.csv", "--force").status == 0
     np.save(tmp_path / "rows.npy", np.ones((2, 4)))
-    said = here("transform", "foreign", tmp_path / "rows.npy", "-o", tmp_path / "x.csv").failed(1)
+    command = ("transform", "foreign", tmp_path / "rows.npy", "-o", tmp_path / "x.csv", "--force")
+    said = here(*command).failed(1)
     assert "has 4 columns, but the model was fitted to 3" in said
 
 
