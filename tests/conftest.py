@@ -28,12 +28,20 @@ pytest_plugins = ["tests.flows.fixtures"]
 SHARED = ("up", "cluster", "thread_cluster")
 # Those of a file that use one of these do, too: each looks at what the tests before it have left.
 SERVERS = {"serving", "_serving", "prefect_server", "doomed"}
+# A test that uses one of these takes its time, and is long unless it is the one smoke test.
+SLOW = {*SERVERS, "up", "cluster", "browser"}
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Deal tests that share something expensive to one process; xdist looks for groups later."""
+    """Deal tests that share something expensive to one process, and mark the slow ones as long.
+
+    xdist looks for groups later.
+    """
     if group := _group(item):
         item.add_marker(pytest.mark.xdist_group(group))
+    fixtures = {*getattr(item, "fixturenames", ())}
+    if SLOW & fixtures and item.get_closest_marker("smoke") is None:
+        item.add_marker(pytest.mark.long)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -38,6 +38,7 @@ pytestmark = pytest.mark.usefixtures("prefect_server")
 WINE = CrossvalSettings(dataset="wine", n_components=2, sigma="median", first=3)
 
 
+@pytest.mark.smoke
 def test_crossval_shows_what_it_computes(serving):
     result, run, artifacts = flown("crossval", WINE)
     plain = run_crossval(WINE)
