@@ -12,7 +12,6 @@ from flows.cli.compute import computed_run, connect_to_prefect, run_flow
 from flows.cli.options import Plain, Replace, check_free
 from flows.cli.output import Output
 from flows.cli.stored import ingested, show_projected
-from flows.errors import SettingsError
 from flows.settings.refresh import RefreshSettings
 
 if TYPE_CHECKING:
