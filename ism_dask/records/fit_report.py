@@ -68,8 +68,8 @@ class FitReport:
         Of a prediction of numbers: "mean" if the numbers themselves are predicted, "law" if
         functions of their ranks are; "mean" for classes.
     other_maximum : float
-        Of a prediction: the sine of the angle to the features that another start led to, if rows do
-        not tell which are better; else 0. Random halves of such rows may give either.
+        Of a prediction: the sine of the angle to the features that the second start led to, if rows
+        do not tell which are better; else 0. It says nothing of starts that were not followed.
     full_objective : float or None
         Of a prediction with few features: J of the fit to all features, or, with `max_features` and
         more features than half as many rows, to those that explain most by themselves. None if W
