@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,7 +20,14 @@ from flows.settings.unsupervised import ClusterSettings
 if TYPE_CHECKING:
     from flows.results.base import RunResult
 
-Flows: TypeAlias = Mapping[str, Callable[[Any], Any]]
+# What runs each flow without Prefect.
+_FLOWS = {
+    "cluster": "flows.runs.clustering:run_cluster",
+    "crossval": "flows.runs.crossval:run_crossval",
+    "fit": "flows.runs.fit:run_fit",
+    "ingest": "flows.runs.data:store_dataset",
+    "refresh": "flows.refreshes.refresh:refresh",
+}
 
 
 def crossval(settings: CrossvalSettings, *, plain: Plain = False, output: Output) -> None:
@@ -70,36 +78,20 @@ def run_flow(flow: str, settings: FlowSettings, output: Output, *, plain: bool) 
         from flows.compute.places import cluster_place  # noqa: PLC0415
 
         cluster_place(place)  # for its error, too
-    is_watched = not plain and has_prefect(output)
-    work = (_prefect_flows() if is_watched else _plain_flows())[flow]
+    work = _work_of(flow, under_prefect=not plain and has_prefect(output))
     with output.watched():
         return work(settings)
 
 
-def _plain_flows() -> Flows:
-    """Import and return what runs each flow without Prefect."""
-    from flows.refreshes.refresh import refresh  # noqa: PLC0415
-    from flows.runs.clustering import run_cluster  # noqa: PLC0415
-    from flows.runs.crossval import run_crossval  # noqa: PLC0415
-    from flows.runs.data import store_dataset  # noqa: PLC0415
-    from flows.runs.fit import run_fit  # noqa: PLC0415
-
-    return {
-        "cluster": run_cluster,
-        "crossval": run_crossval,
-        "fit": run_fit,
-        "ingest": store_dataset,
-        "refresh": refresh,
-    }
-
-
-def _prefect_flows() -> Flows:
-    """Import and return what runs each flow under Prefect."""
-    from flows import run_flows as by  # noqa: PLC0415
+def _work_of(flow: str, *, under_prefect: bool) -> Callable[[Any], Any]:
+    """Return what runs a flow; nothing that other flows need is imported."""
+    if not under_prefect:
+        work: Callable[[Any], Any] = resolve_name(_FLOWS[flow])
+        return work
+    from flows import run_flows  # noqa: PLC0415
     from flows.tracking import flow_run  # noqa: PLC0415
 
-    flows = (by.cluster, by.crossval, by.fit, by.ingest, by.refresh)
-    return {each.name: partial(flow_run.run_flow, each) for each in flows}
+    return partial(flow_run.run_flow, getattr(run_flows, flow))
 
 
 def connect_to_prefect(output: Output) -> None:
