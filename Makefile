@@ -98,11 +98,11 @@ else
 		$(BIN)/prefect --no-prompt deploy --all --prefect-file deploy/prefect.yaml
 endif
 
-bench: $(READY)  ## Measure every figure; writes bench-results/ and docs/benchmarks.md
+bench: $(READY)  ## Measure every figure; writes docs/measured/bench.json and figures.md
 	$(BIN)/python -m benchmarks
 
 bench-scale: $(READY)  ## Measure a million rows on two workers of 2 GB (some 30 minutes)
-	$(BIN)/python -m benchmarks --table scale
+	$(BIN)/python -m benchmarks scale
 
 clean:  ## Remove the environment and what tools leave behind
 	rm -rf $(VENV) *.egg-info dist docs/_build docs/auto_* .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

@@ -2,9 +2,9 @@
 
 Usage: python -m benchmarks [--table] [NAME[:PART ...] ...]
 
-Without arguments, it measures all figures that `make bench` measures, and writes
-docs/benchmarks.md from the latest result of every figure. `--table` writes that page, too, and
-without names it measures nothing. A figure that takes parts measures only these, as in
+Without arguments, it measures all figures that `make bench` measures. Each result is written into
+docs/measured/bench.json at once, and at the end docs/measured/figures.md from that file; `--table`
+alone writes the page, and measures nothing. A figure that takes parts measures only these, as in
 `'recovery:KDR*'`, and keeps its earlier results for the others.
 """
 
@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.measure import Figure, PeakMemory
 from benchmarks.registry import all_figures, figures_of_make_bench
-from benchmarks.results import PAGE, RESULTS, Result, plain, print_figures, write_page
+from benchmarks.results import PAGE, RECORD, Result, plain, print_figures, write_page
 
 _PACKAGES = ("ism-dask", "numpy", "scipy", "scikit-learn", "dask", "zarr")
 
@@ -63,9 +63,8 @@ def main(arguments: list[str]) -> int:
     status = 0
     if names or not arguments:
         status = _measure(names or figures_of_make_bench())
-    if "--table" in arguments or not names:
-        write_page(list(known))
-        print(f"written to {PAGE}")
+    write_page()
+    print(f"written to {RECORD} and {PAGE}")
     return status
 
 
@@ -79,10 +78,7 @@ def _measure(names: list[str]) -> int:
         figures[name] = measured(name, *parts)
         if "failed" not in figures[name]:  # a failure does not overwrite an earlier result
             Result(name, machine, figures[name]).save()
-    target = RESULTS / "bench.json"
-    target.write_text(json.dumps({"machine": machine, "figures": plain(figures)}, indent=1) + "\n")
     print_figures(figures)
-    print(f"written to {target}")
     return 0 if all(figure["met"] for figure in figures.values()) else 1
 
 

@@ -3,8 +3,8 @@
 A figure is a dict of numbers with `must`, its target in words, and `met`, whether it is met. It may
 also have `table`, a list of lines with the same keys; `more_tables`, such lists by title;
 `peak_limit_gb`, the most memory of all processes together; `picture`, the path below docs of a
-picture that it draws; and `notes`, lines of text below the tables. A function with parameters
-measures a part of its figure.
+picture that it draws; and `notes`, lines of text that bench.json has beside the numbers. A function
+with parameters measures a part of its figure.
 """
 
 from __future__ import annotations

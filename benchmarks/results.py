@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from inspect import getdoc
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,11 @@ from rich.table import Table
 from benchmarks.measure import Figure
 from benchmarks.registry import all_figures
 
+# Pieces of long measurements, which go on after an interruption.
 RESULTS = Path("bench-results")
-PAGE = Path("docs/benchmarks.md")
+# The latest result of every figure, and the page of the documentation that is made of them.
+RECORD = Path("docs/measured/bench.json")
+PAGE = Path("docs/measured/figures.md")
 # Width in characters of tables printed into a file or a pipe.
 _FILE_WIDTH = 200
 # Keys of a figure that are shown in places of their own, not among its numbers.
@@ -32,11 +35,15 @@ _SHOWN_APART = {
     "picture",
     "notes",
 }
+# Longer tables are in `RECORD` alone.
+_TABLE_LINES = 12
 _HEAD = """\
-# Benchmarks
+# Figures
 
-Written by `make bench` from what it measured; `python -m benchmarks NAME` measures one figure.
-Ratios are of runs in one process, in turn, and medians. `scale` belongs to `make bench-scale`.
+Every measured figure, the target that was set beforehand, and whether it was met.
+`python -m benchmarks NAME` measures a figure again, and `make bench` most of them; both write
+[bench.json](bench.json) and this page from it. Ratios are medians of runs in turn, in one process.
+Longer tables are in `bench.json` alone.
 """
 
 
@@ -48,21 +55,17 @@ class Result:
     machine: dict[str, Any]
     figure: Figure
 
-    @staticmethod
-    def path(name: str) -> Path:
-        """Return the path of the JSON file of the figure called `name`."""
-        return RESULTS / f"{name}.json"
-
     def save(self) -> None:
-        """Write the result as JSON."""
-        RESULTS.mkdir(exist_ok=True)
-        self.path(self.name).write_text(json.dumps(plain(asdict(self)), indent=1) + "\n")
+        """Write the result into the record of all figures."""
+        record = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+        record[self.name] = plain({"machine": self.machine, "figure": self.figure})
+        RECORD.write_text(json.dumps(record, indent=1) + "\n")
 
     @classmethod
-    def saved(cls, names: Iterable[str]) -> list[Result]:
-        """Return the stored results of those of `names` that have been measured."""
-        paths = [cls.path(name) for name in names]
-        return [cls(**json.loads(path.read_text())) for path in paths if path.exists()]
+    def saved(cls) -> list[Result]:
+        """Return the latest results of the figures that still exist, by name."""
+        record = json.loads(RECORD.read_text())
+        return [cls(name, **record[name]) for name in sorted(record) if name in all_figures()]
 
 
 def plain(value: Any) -> Any:
@@ -97,9 +100,9 @@ def print_figures(figures: Mapping[str, Figure]) -> None:
             console.print(grid)
 
 
-def write_page(names: Iterable[str]) -> None:
-    """Write the page of the documentation from the stored results of the figures `names`."""
-    PAGE.write_text(page(Result.saved(names)))
+def write_page() -> None:
+    """Write the page of the documentation from the record of all figures."""
+    PAGE.write_text(page(Result.saved()))
 
 
 def page(results: list[Result]) -> str:
@@ -129,6 +132,8 @@ def _machines(results: list[Result]) -> dict[str, list[str]]:
 
 
 def _machine(machine: Mapping[str, Any]) -> str:
+    if "processor" not in machine:  # results that were copied from notes
+        return f"{machine['cores']} cores, other details not recorded; {machine['when']}"
     packages = ", ".join(f"{name} {number}" for name, number in machine["packages"].items())
     return (
         f"{machine['cores']} cores of {machine['processor']}, {machine['memory_gb']} GB, Python "
@@ -138,28 +143,18 @@ def _machine(machine: Mapping[str, Any]) -> str:
 
 def _section(result: Result) -> str:
     figure = result.figure
+    numbers = "; ".join(f"{_words(key)} {short(value)}" for key, value in _numbers(figure))
+    about = (getdoc(all_figures()[result.name]) or "").split("\n\n")[0].replace("\n", " ")
     met = "met" if figure["met"] else "**missed**"
-    lines = [
-        f"## {result.name}\n",
-        f"{_description(result.name)}\n",
-        f"Required: {figure['must']}. {met[0].upper() + met[1:] if met == 'met' else met}.\n",
-        grid([{"what": _words(key), "measured": value} for key, value in _numbers(figure)]),
-    ]
+    judged = f"{about} Required: {figure['must']}; {met}."
+    lines = [f"## {result.name}\n", f"{judged}{f' Measured: {numbers}.' if numbers else ''}\n"]
     for title, table in _tables(result.name, figure).items():
-        lines += [*([f"### {title}\n"] if title != result.name else []), grid(table)]
+        if len(table) <= _TABLE_LINES:
+            lines += [*([f"{title}:\n"] if title != result.name else []), grid(table)]
     if "picture" in figure:
-        picture_path = Path(figure["picture"]).relative_to(PAGE.parent)
+        picture_path = Path("..") / Path(figure["picture"]).relative_to("docs")
         lines.append(f"![{result.name}]({picture_path})\n")
-    if "notes" in figure:
-        lines.append("\n".join(f"- {note}" for note in figure["notes"]) + "\n")
-    took = f"{short(figure['peak_gb'])} GB at most, all processes together"
-    if "wall_seconds" in figure:
-        took += f"; {figure['wall_seconds']:.0f} s to measure"
-    return "\n".join([*lines, f"Peak memory while measuring: {took}.\n"])
-
-
-def _description(name: str) -> str:
-    return " ".join((getdoc(all_figures()[name]) or "").split())
+    return "\n".join(lines)
 
 
 def _numbers(figure: Figure) -> list[tuple[str, Any]]:
