@@ -27,7 +27,7 @@ from storage.paths import home, resolve_under, safe_name
 from storage.records import LARGEST, restored
 from storage.store import StoredGroup, open_checked, open_checked_array, read_again, reading
 from storage.tables.files import SourceFile
-from storage.tables.schema import TableSchema
+from storage.tables.schema import TableSchema, label_key
 
 FORMAT_VERSION = 3
 
@@ -93,7 +93,9 @@ def check_labels(
     if unknown:
         raise misfit("class_names", sorted(unknown), f"only labels given: {sorted(labels)}")
     for name, codes in labels.items():
-        _check_codes(safe_name(name), codes, rows, info.class_names.get(name))
+        if not name or name != label_key(name):
+            safe_name(name, "label")
+        _check_codes(name, codes, rows, info.class_names.get(name))
 
 
 def _check_table(info: DatasetInfo, labels: Mapping[str, NDArray[Any]]) -> None:

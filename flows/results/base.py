@@ -75,8 +75,9 @@ class IngestResult(FlowResult):
     @property
     def line(self) -> str:
         """The data set with its size and where it is."""
-        where = self.path or "nowhere, in a dry run"
-        return f"{self.dataset}: {self.rows:,} rows, {self.columns:,} columns, stored at {where}"
+        split = "" if self.split in ("", "all") else f" ({self.split})"
+        where = f"stored at {self.path}" if self.path else "not stored: a dry run"
+        return f"{self.dataset}{split}: {self.rows:,} rows, {self.columns:,} columns, {where}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from flows.builtin import ingest
 from flows.builtin.catalogue import DATASETS
 from flows.compute.connection import check_files_visible
 from flows.errors import SettingsError
-from flows.progress.watching import report_progress
+from flows.progress.watching import progress_note, report_progress
 from flows.results.base import IngestResult
 from flows.runs.published import dated_name
 from flows.runs.table_ingestion import ingest_table, store_labelled
@@ -156,6 +156,9 @@ def store_dataset(settings: IngestSettings) -> IngestResult:
     if settings.is_table:
         return ingest_table(settings)
     data = ensure_stored(settings.dataset, settings.split, force=settings.force, weight=1.0)
+    splits = DATASETS[data.name].splits if data.name in DATASETS else {}
+    if others := [name for name in splits if name != data.split and settings.split is None]:
+        progress_note(f"{data.name} has other rows, too: --split {' or '.join(others)} stores them")
     # A user who runs `ingest` wants to know that the data are undamaged, not only that they exist.
     data.X.verify()
     rows, columns = data.X.shape

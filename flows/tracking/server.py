@@ -50,9 +50,9 @@ _SETTINGS_FILES = (".env", "prefect.toml", "pyproject.toml")
 _WORKER_NAME = f"ism-dask on {socket.gethostname()}"
 _LEASES_ON_DISK = "prefect.server.concurrency.lease_storage.filesystem"
 _AUTH_VARIABLE = "PREFECT_API_AUTH_STRING"
-# Name and password may contain characters that are not allowed in an address, so the pattern
-# accepts any.
-_PASSWORD = re.compile(r"(?<=://)[^\s'\"]*@")
+# Name and password: all up to the last @ before the first slash. After a colon the password may
+# contain slashes, though these are not allowed in an address.
+_PASSWORD = re.compile(r"(?<=://)(?:[^\s'\"/]*@|[^\s'\"/:@]*:[^\s'\"]*@)")
 _LEVEL_VARIABLES = (
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL",
     "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL",

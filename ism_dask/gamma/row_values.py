@@ -156,6 +156,8 @@ def readable(X: Any) -> Any:
     if is_sparse(X) and X.format in {"dok", "lil"}:  # they have no array of their values
         X = X.tocsr()
     values = X.data if is_sparse(X) else X
+    if isinstance(X, np.ndarray) and X.dtype.kind in "SU":
+        X = values = X.astype(object)  # numbers in texts are numbers
     return X if not isinstance(values, np.ndarray) else _readable_array(X, values)
 
 

@@ -209,7 +209,11 @@ def _expanded(filesystem: AbstractFileSystem, path: str) -> tuple[list[str], str
     with explain_errors(path):
         if _GLOB & set(path) and not filesystem.exists(path):
             matches, folder, nothing = filesystem.glob(path), None, f"no file matches {path}"
-        elif filesystem.info(path)["type"] != "directory" or format_suffix(path) in _ARRAYS:
+        elif (kind := filesystem.info(path)["type"]) != "directory":
+            if kind == "other":  # to read a pipe or a device may take for ever
+                raise TableError(f"{path} is no file, but a pipe or device; name a file")
+            return [path], None
+        elif format_suffix(path) in _ARRAYS:
             return [path], None
         else:
             inside, folder = filesystem.find(path), path

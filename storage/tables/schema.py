@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import islice
 from typing import Any
+from unicodedata import normalize
 
 from storage.errors import StorageError, TableError
 from storage.records import restored
@@ -254,9 +255,9 @@ class TableSchema:
 def label_key(name: str) -> str:
     """Return the name that a label has in its data set, where it names a folder.
 
-    Characters that names of folders should not have become "_".
+    Characters other than letters, of any alphabet, and digits become "_".
     """
-    return re.sub(r"[^A-Za-z0-9_-]", "_", name)[:128]
+    return re.sub(r"[^\w-]", "_", normalize("NFC", name)).encode()[:128].decode(errors="ignore")
 
 
 def check_encoded_names(schema: TableSchema) -> None:

@@ -89,7 +89,9 @@ def open_text(files: TableFiles, types: Types, options: TableOptions, delimiter:
     order, if there are as many.
     """
     names = [name for name in types if name not in options.keep]
-    dialect = find_dialect(files.start(_START_BYTES), options, delimiter, names)
+    start = files.start(_START_BYTES)
+    _check_first_line(files, start)
+    dialect = find_dialect(start, options, delimiter, names)
     dataset = open_dataset(files, dialect.file_format())
     found = types_by_file(dataset)
     _check_header(files, list(found))
@@ -177,6 +179,23 @@ def _common_type(name: str, kinds: Types) -> pa.DataType:
 
 def _is_numeric(kind: pa.DataType) -> bool:
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+
+
+def _check_first_line(files: TableFiles, start: bytes) -> None:
+    """Raise a TableError if a file that begins with these bytes has no line, or a huge one."""
+    if not start.strip():
+        raise TableError(f"{files.paths[0]} is empty")
+    if _has_line_end(start) or len(start) < _START_BYTES:
+        return
+    if not _has_line_end(files.start(_BLOCK_BYTES)):
+        raise TableError(
+            f"the first line of {files.paths[0]} is longer than {_BLOCK_BYTES / 2**20:.0f} MiB; "
+            "expected a row for each line. A table of so many columns can be read as Parquet"
+        )
+
+
+def _has_line_end(start: bytes) -> bool:
+    return b"\n" in start or b"\r" in start
 
 
 def _check_header(files: TableFiles, names: Sequence[str]) -> None:

@@ -113,6 +113,15 @@ def test_datasets_and_ingest(here):
     assert "damaged" in here("datasets").out
 
 
+@pytest.mark.usefixtures("reference_data")
+def test_other_rows_of_a_data_set_are_named(here):
+    """Without --split, MNIST is its 10,000 test rows."""
+    ended = here("ingest", "mnist", "--plain")
+    assert "mnist has other rows, too: --split train stores them" in ended.out
+    assert "mnist (test): 10,000 rows" in ended.out
+    assert "other rows" not in here("ingest", "mnist", "--split", "test", "--plain").out
+
+
 def test_fit_for_people(here):
     words = ("fit", "wine", "-q", 2, "--plain", *DEPENDENCE)
     ended = here(*words)

@@ -66,6 +66,7 @@ def test_a_dry_run_shows_what_would_be_stored(here, sales, tmp_path):
     assert f"{N} rows; 4 columns become 6 numbers" in ended.out
     yes = (sales["churned"] == "yes").sum()
     assert f"churned: 2 classes, no ({N - yes}), yes ({yes})" in ended.out
+    assert f"sales: {N} rows, 6 columns, not stored: a dry run" in ended.words
     assert "expected one of" in here("fit", "sales", "--plain").failed(2)
 
 

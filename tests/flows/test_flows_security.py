@@ -108,7 +108,8 @@ def test_a_password_in_an_address_is_used_and_never_shown(up, apart, here, monke
 
 
 def test_addresses_without_their_passwords():
-    for address in ("http://a/api", "", "no address", "user@example.org"):
+    files = ("s3://bucket/part@2.csv", "https://example.org/a/part@2.csv")
+    for address in ("http://a/api", "", "no address", "user@example.org", *files):
         assert without_password(address) == address
     for secret in ("a:b", "a:b@c", "a:b/c", ":b", "a", "a:[b"):
         told = without_password(f"at http://{secret}@host/api, and http://x:y@z/")

@@ -286,6 +286,17 @@ def test_rows_that_float64_cannot_hold_are_refused(make, rows, message):
         make(2).fit(rows, Y)
 
 
+@pytest.mark.parametrize("make", ESTIMATORS)
+def test_numbers_in_texts_are_numbers_in_fit_and_transform(make):
+    X, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
+    texts = X.astype(str)
+    expected = make(1).fit(X, y).transform(X)
+    for given in (texts, texts.tolist(), texts.astype(object)):
+        assert_allclose(make(1).fit(given, y).transform(given), expected)
+    with pytest.raises(ValueError, match="no numbers"):
+        make(1).fit(np.where(X > 0, "yes", texts), y)
+
+
 def test_rows_of_containers_are_refused():
     with pytest.raises(TypeError, match=r"X must have a number in each place: .* of type dict"):
         PredictiveIKDR(2).fit(_column([{}] * N), Y)

@@ -3,6 +3,7 @@
 import gzip
 import os
 import pickle
+import unicodedata
 from dataclasses import asdict
 from decimal import Decimal
 from pathlib import Path
@@ -26,6 +27,7 @@ from storage.tables.formats import FORMATS as READERS
 from storage.tables.formats import open_table
 from storage.tables.new_rows import check_columns, encode_frame, encode_new_rows, open_new_rows
 from storage.tables.schema import TableOptions, TableSchema
+from storage.verify import stored_items
 
 N = 300
 
@@ -577,6 +579,33 @@ def test_files_of_arrays_are_refused_with_what_to_do(name, tmp_path):
     for given in (path, tmp_path / "x.*"):
         with pytest.raises(TableError, match=r"x\..* holds arrays.*ingest_table\(array, name\)"):
             ingest_table(given)
+
+
+def test_files_that_are_no_tables_say_why(tmp_path):
+    pipe, line, empty = (tmp_path / f"{name}.csv" for name in ("pipe", "line", "empty"))
+    os.mkfifo(pipe)
+    line.write_bytes(b"1," * 5_000_000)
+    empty.write_text("\n")
+    for path, message in (
+        (pipe, "is no file, but a pipe or device"),
+        (line, r"first line of .*line\.csv is longer than 4 MiB"),
+        (empty, "is empty"),
+    ):
+        with pytest.raises(TableError, match=message):
+            ingest_table(path)
+    wide = ",".join(f"column {number}" for number in range(100_000))
+    (tmp_path / "wide.csv").write_text(f"{wide}\n{wide}\n")
+    assert len(open_table(tmp_path / "wide.csv").schema) == 100_000
+
+
+def test_a_label_may_have_letters_of_any_alphabet(tmp_path):
+    """The two spellings of ü have one name."""
+    for name in ("gekündigt", unicodedata.normalize("NFD", "gekündigt"), "解約"):
+        frame = pd.DataFrame({"x": [1.0, 2.0, 3.0], name: ["ja", "nein", "ja"]})
+        data = ingest_table(frame, "kunden", label=name, force=True)
+        assert list(data.labels) == [unicodedata.normalize("NFC", name)]
+        assert list(data.y) == [0, 1, 0]
+        assert not [each for item in stored_items() for each in item.problems()]
 
 
 def test_a_file_in_a_folder_whose_name_is_not_utf8_is_named(tmp_path):
