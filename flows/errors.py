@@ -34,10 +34,16 @@ class FlowError(Exception):
         Exit status of the command.
     transient : bool
         Whether the same command may well succeed later.
+    settings : tuple of str
+        The settings that the message names, each as `name`: a command has options for them.
     """
 
     status: ClassVar[int] = 1
     transient: ClassVar[bool] = False
+
+    def __init__(self, message: str, *settings: str) -> None:
+        super().__init__(message)
+        self.settings = settings
 
 
 class SettingsError(FlowError, ValueError):

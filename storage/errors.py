@@ -16,9 +16,12 @@ class StorageError(Exception):
         The path of a damaged file relative to its store (empty if unknown), and the defect.
     status : int
         Exit status of a command that ends so: 2 if it has named something that does not exist.
+    settings : tuple of str
+        The parameters that the message names, each as `name`: a command has options for them.
     """
 
     status: ClassVar[int] = 1
+    settings: tuple[str, ...] = ()
 
     def __init__(self, message: str, file: str = "", what: str = "") -> None:
         super().__init__(message)
@@ -29,6 +32,10 @@ class UnsafeName(StorageError, ValueError):  # noqa: N818 - reads as the fact it
     """A name that is not a plain file name, or that leads out of its folder."""
 
     status = 2
+
+    def __init__(self, message: str, *settings: str) -> None:
+        super().__init__(message)
+        self.settings = settings
 
 
 class DatasetNotFound(StorageError, LookupError):  # noqa: N818
@@ -53,6 +60,10 @@ class DamagedStore(StorageError):  # noqa: N818
 
 class TableError(StorageError, ValueError):
     """A table that cannot be ingested as it is: its files, columns or values."""
+
+    def __init__(self, message: str, *settings: str) -> None:
+        super().__init__(message)
+        self.settings = settings
 
 
 def misfit(parameter: str, actual: object, expected: str) -> StorageError:

@@ -27,7 +27,8 @@ def safe_name(name: str, what: str = "name") -> str:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UnsafeName(
             f"`{what}` is {str(name)[:140]!r}; expected 1 to 128 of the characters "
-            "A-Z a-z 0-9 . _ - not starting with a dot."
+            "A-Z a-z 0-9 . _ - not starting with a dot.",
+            what,
         )
     return name
 

@@ -125,9 +125,11 @@ def _scan_progress(progress: Progress) -> OnRows:
 def dataset_name(source: Any, name: str | None = None) -> str:
     """Return the name of the data set of a table; raise an error if it has none."""
     if name is None and not isinstance(source, str | Path):
-        raise TableError("a table in memory has no name; give it one with `name`")
+        raise TableError("a table in memory has no name; give it one with `name`", "name")
     if name is None and not table_name(source):
-        raise TableError(f"{source} gives no name for the data set; give it one with `name`")
+        raise TableError(
+            f"{source} gives no name for the data set; give it one with `name`", "name"
+        )
     return safe_name(table_name(source) if name is None else name)
 
 

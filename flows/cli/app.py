@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from inspect import getdoc
 from typing import Annotated, Any
@@ -159,17 +158,19 @@ def _check_arguments() -> None:
 def _message(error: Exception) -> str:
     package = type(error).__module__.split(".")[0]
     if package in _OWN_PACKAGES or (type(error) in _BUILTIN_ERRORS and str(error)):
-        return _with_flags(str(error))
+        return _with_flags(str(error), getattr(error, "settings", ()))
     return f"{type(error).__name__}: {error} (--debug shows where)"
 
 
-def _with_flags(message: str) -> str:
-    """Return a message with options of the command in place of settings, such as `run`."""
+def _with_flags(message: str, settings: Sequence[str]) -> str:
+    """Return a message with options of the command in place of these settings, such as `run`."""
     commands: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
     command = commands.get(next(iter(sys.argv[1:]), ""))
     params = [] if command is None else command.params
-    flags = {each.name: each.opts[0] for each in params if each.param_type_name == "option"}
-    return re.sub(r"`(\w+)`", lambda match: f"`{flags.get(match[1], match[1])}`", message)
+    for each in params:
+        if each.param_type_name == "option" and each.name in settings:
+            message = message.replace(f"`{each.name}`", f"`{each.opts[0]}`")
+    return message
 
 
 def _report_error(message: str, status: int, *, answered: bool = False) -> int:

@@ -142,7 +142,9 @@ def resume(
     given = {**lease.settings, "run": lease.run, "force": True, "afresh": False}
     if scheduler is not None:
         if "scheduler" not in given:
-            raise SettingsError(f"a run of {lease.kind} takes no `scheduler`: leave it out")
+            raise SettingsError(
+                f"a run of {lease.kind} takes no `scheduler`: leave it out", "scheduler"
+            )
         given["scheduler"] = scheduler
     try:
         settings = FLOWS[lease.kind].parse(given)

@@ -88,12 +88,15 @@ def check_refreshable(plan: RunFile) -> str:
         )
     name = plan.settings.run
     if name is None:
-        raise SettingsError(f"{plan.path}: a refresh needs `run`, the name of the published run")
+        raise SettingsError(
+            f"{plan.path}: a refresh needs `run`, the name of the published run", "run"
+        )
     history = History(name)
     if history.file not in ("", _file_of(plan)) and _names_run(history.file, name):
         raise SettingsError(
             f"{plan.path}: `run` is {name!r}, which is refreshed by {history.file}; choose another "
-            "name, or remove that file"
+            "name, or remove that file",
+            "run",
         )
     if saved_run_path(name) is not None and not history.file and not _is_fit_of(plan, name):
         raise FlowError(
@@ -299,7 +302,8 @@ def _record_of(history: History, run: str) -> RefreshResult:
     if run in records and records[run].pruned:
         raise SettingsError(
             f"the files of {run!r} were removed, for it is an old run (`keep` in [refresh] sets "
-            "how many stay)"
+            "how many stay)",
+            "keep",
         )
     if run not in records:
         have = ", ".join(each for each in records if not records[each].pruned)

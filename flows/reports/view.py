@@ -61,7 +61,7 @@ class View:
         try:
             run = open_run(name)
         except (RunNotFound, UnsafeName) as error:
-            raise SettingsError(str(error)) from error
+            raise SettingsError(str(error), *error.settings) from error
         return cls(run, load_model(run.path) if run.has_model else None)
 
     @cached_property

@@ -101,7 +101,9 @@ def count_clusters(settings: ClusterSettings, data: Dataset) -> int:
         classes = len(with_label(data, settings.label).class_sizes)
         k = classes if k is None else k
     if k >= n:
-        raise SettingsError(f"`n_clusters` is {k}; {data.name} has {n} rows, expected fewer")
+        raise SettingsError(
+            f"`n_clusters` is {k}; {data.name} has {n} rows, expected fewer", "n_clusters"
+        )
     return k
 
 
@@ -146,7 +148,8 @@ def _partial_labels(settings: ClusterSettings, data: Dataset) -> Array:
     except ValueError as error:
         raise SettingsError(
             f"`scores_share` is {share:g}, which does not leave a row with and one without a score "
-            f"in each class of {len(y)} rows: {error}"
+            f"in each class of {len(y)} rows: {error}",
+            "scores_share",
         ) from error
     scores[scored] = y[scored]
     return scores
@@ -164,7 +167,8 @@ def _label_to_avoid(name: str | None, data: Dataset) -> Array:
     if run is None and name is None and not data.labels:
         raise SettingsError(
             f"`avoid` is None; {data.name} has no labels to avoid: cluster it first, then name "
-            "that run, --avoid run:NAME"
+            "that run, --avoid run:NAME",
+            "avoid",
         )
     avoided = with_label(data, name, "avoid").classes if run is None else _clusters_of(run, data)
     try:
@@ -174,7 +178,8 @@ def _label_to_avoid(name: str | None, data: Dataset) -> Array:
             f"`avoid` is {name or data.info.default_label!r}, which makes "
             f"{count_noun(len(np.unique(avoided)), 'group')} of {len(avoided)} rows; expected 2 "
             "groups or more, and at most half as many as rows. Name another label or run with "
-            "--avoid"
+            "--avoid",
+            "avoid",
         ) from error
     return avoided
 
@@ -184,14 +189,16 @@ def _clusters_of(run: str, data: Dataset) -> Array:
     model = load_model(run)
     if model.labels is None:
         raise SettingsError(
-            f"`avoid` is 'run:{run}', a run without clusters; name one of `ism-dask cluster`"
+            f"`avoid` is 'run:{run}', a run without clusters; name one of `ism-dask cluster`",
+            "avoid",
         )
     if model.metrics.get("data_hash") != data.data_hash:
         source = [model.metrics.get(key) for key in ("dataset", "split")]
         raise SettingsError(
             f"`avoid` is 'run:{run}', clusters of other rows "
             f"({' '.join(str(each) for each in source if each)}); expected a run that has "
-            f"clustered {data.name}"
+            f"clustered {data.name}",
+            "avoid",
         )
     return model.labels
 

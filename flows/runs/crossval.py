@@ -69,12 +69,14 @@ def plan_folds(
     if smallest < folds:
         raise SettingsError(
             f"`folds` is {folds}, but the smallest class of {labelled.data.name} has "
-            f"{smallest} rows and each fold needs one; expected at most {smallest}"
+            f"{smallest} rows and each fold needs one; expected at most {smallest}",
+            "folds",
         )
     if groups is not None and len(np.unique(groups)) < folds:
         raise SettingsError(
             f"`folds` is {folds}, but there are {len(np.unique(groups))} groups; expected one for "
-            "each fold or more"
+            "each fold or more",
+            "folds",
         )
     kind = StratifiedKFold if groups is None else StratifiedGroupKFold
     splitter = kind(folds, shuffle=True, random_state=seed)

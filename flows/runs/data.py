@@ -79,7 +79,9 @@ class LabelledDataset:
                 return replace(self, y=values[self.y])
         raise SettingsError(
             f"`label` is {self.label!r}, whose classes are {', '.join(names[:5])}; expected "
-            "numbers that are finite for this `target`. Leave `target` out, or choose another label"
+            "numbers that are finite for this `target`. Leave it out, or choose another label",
+            "label",
+            "target",
         )
 
     @property
@@ -88,7 +90,8 @@ class LabelledDataset:
         if target_of(self.y) != "classes":
             raise SettingsError(
                 f"`label` is {self.label!r}, numbers from {self.y.min()} to {self.y.max()}; "
-                "expected classes. Choose another label"
+                "expected classes. Choose another label",
+                "label",
             )
         return self.y
 
@@ -114,7 +117,8 @@ class LabelledDataset:
         if settings.n_components >= d:
             raise SettingsError(
                 f"`n_components` is {settings.n_components}; {self.data.name} has {d} columns, "
-                f"expected 1 to {d - 1}"
+                f"expected 1 to {d - 1}",
+                "n_components",
             )
         return settings.n_components
 
@@ -215,7 +219,7 @@ def with_label(
     if unknown or not names:
         labels = ", ".join(data.labels) or "no labels"
         wrong = label if len(names) < 2 else unknown[0]
-        raise SettingsError(f"`{setting}` is {wrong!r}; {data.name} has {labels}")
+        raise SettingsError(f"`{setting}` is {wrong!r}; {data.name} has {labels}", setting)
     columns = [LabelledDataset(data, each, data.labels[each]) for each in names]
     if target is not None:
         columns = [each.read_as(target) for each in columns]
@@ -225,7 +229,8 @@ def with_label(
     if classes:
         raise SettingsError(
             f"`{setting}` has {classes[0]!r}, whose values are classes; expected one label, or "
-            "several that are numbers"
+            "several that are numbers",
+            setting,
         )
     return LabelledDataset(data, ",".join(names), np.column_stack([each.y for each in columns]))
 
@@ -248,7 +253,8 @@ def _side_names(settings: SearchSettings) -> tuple[str, ...]:
     if names and settings.label is None:
         raise SettingsError(
             f"`label` is None, and {', '.join(names)} are to be avoided, given or groups; name the "
-            "column to explain with --label"
+            "column to explain with --label",
+            "label",
         )
     return names
 
@@ -262,11 +268,12 @@ def _side_columns(side: str, names: tuple[str, ...], labelled: LabelledDataset) 
             labels = ", ".join(data.labels) or "no labels"
             raise SettingsError(
                 f"`{side}` is {name!r}; {data.name} has {labels}. A column of a table is one if it "
-                "is named at its first ingestion, such as by --label income --avoid age"
+                "is named at its first ingestion, such as by --label income --avoid age",
+                side,
             )
         if key in split_names(labelled.label):
             raise SettingsError(
-                f"`{side}` has {key!r}, which is the label to explain; expected another one"
+                f"`{side}` has {key!r}, which is the label to explain; expected another one", side
             )
         values = data.labels[key]
         columns.append(values.astype(str) if target_of(values) == "classes" else values)

@@ -80,13 +80,16 @@ def _start(settings: FitSettings, data: Dataset, start: Model | None) -> Model |
     if criterion != settings.criterion:
         raise SettingsError(
             f"`start_from` is {settings.start_from!r}, a fit by {criterion}, but `criterion` is "
-            f"{settings.criterion!r}; leave one of them out"
+            f"{settings.criterion!r}; leave one of them out",
+            "start_from",
+            "criterion",
         )
     same = start.components.shape[1] == data.X.shape[1]
     if not same or start.feature_names != data.feature_names:
         raise SettingsError(
             f"`start_from` is {settings.start_from!r}, which was fitted to other columns than "
-            f"{data.name} has; leave it out"
+            f"{data.name} has; leave it out",
+            "start_from",
         )
     return start
 

@@ -80,7 +80,9 @@ def _free_name(source: str, name: str | None = None) -> str:
     """Return the name of the data set of a table; raise TableError for that of a built-in one."""
     chosen = dataset_name(source, name)
     if chosen in DATASETS:
-        raise TableError(f"{chosen!r} is the name of a built-in data set; give another `name`")
+        raise TableError(
+            f"{chosen!r} is the name of a built-in data set; give another `name`", "name"
+        )
     return chosen
 
 

@@ -49,7 +49,9 @@ def transform_rows(run: str, settings: TransformSettings) -> dict[str, Any]:
     ignore_unseen = settings.unseen == "ignore"
     table, schema = _open_rows(model, source, settings.split)
     if table.files is not None and table.files.include(out):
-        raise SettingsError(f"`out` is {str(out)!r}, which the rows are read from; name another")
+        raise SettingsError(
+            f"`out` is {str(out)!r}, which the rows are read from; name another", "out"
+        )
     passed = check_columns(table, schema, ignore_unseen=ignore_unseen)
     taken = [name for name in passed if name in model.get_feature_names_out()]
     if taken:
@@ -127,10 +129,13 @@ def _check_output(path: Path) -> None:
     suffix = path.suffix.lower()
     if suffix not in ("", *_WRITTEN):
         raise SettingsError(
-            f"`out` is {str(path)!r}; expected a file name that ends in {' or '.join(_WRITTEN)}"
+            f"`out` is {str(path)!r}; expected a file name that ends in {' or '.join(_WRITTEN)}",
+            "out",
         )
     if not suffix and path.exists():
-        raise SettingsError(f"`out` is {str(path)!r}, which exists; remove it, or name a new one")
+        raise SettingsError(
+            f"`out` is {str(path)!r}, which exists; remove it, or name a new one", "out"
+        )
 
 
 def _projected(

@@ -89,7 +89,8 @@ def check_scheduler(scheduler: str, name: str = "scheduler") -> None:
     raise SettingsError(
         f"`{name}` is {scheduler!r}; expected an address such as tcp://127.0.0.1:8786, which "
         f"`dask scheduler` prints when it starts, {UP} for that of `ism-dask up`, or a cluster "
-        "file such as slurm.toml"
+        "file such as slurm.toml",
+        name,
     )
 
 
@@ -203,7 +204,8 @@ class IngestSettings(DataSettings):
         if foreign and not self.is_table:
             raise SettingsError(
                 f"`{foreign[0]}` is given, but {self.dataset!r} is no table: leave it out, or "
-                "give the path of a table"
+                "give the path of a table",
+                foreign[0],
             )
 
 
@@ -264,7 +266,9 @@ class ServiceSettings(Checked):
         if self.memory is not None:
             _check_memory(self.memory)
         if self.pool is not None and (not self.pool.strip() or "/" in self.pool):
-            raise SettingsError(f"`pool` is {self.pool!r}; expected the name of a work pool")
+            raise SettingsError(
+                f"`pool` is {self.pool!r}; expected the name of a work pool", "pool"
+            )
 
 
 def _check_memory(memory: str) -> None:
@@ -275,4 +279,6 @@ def _check_memory(memory: str) -> None:
     except ValueError:
         size = 0
     if size < 1:
-        raise SettingsError(f"`memory` is {memory!r}; expected a size such as 4GB or 500MiB")
+        raise SettingsError(
+            f"`memory` is {memory!r}; expected a size such as 4GB or 500MiB", "memory"
+        )

@@ -27,16 +27,19 @@ def check_source(dataset: str, split: str | None) -> None:
     """
     if is_table(dataset):
         if split is not None:
-            raise SettingsError(f"`split` is {split!r}, but {dataset} is a table, which has none")
+            raise SettingsError(
+                f"`split` is {split!r}, but {dataset} is a table, which has none", "split"
+            )
         return
     try:
         stored = exists_settled(dataset_path(folder_of(safe_name(dataset, "dataset"), split)))
     except (LookupError, UnsafeName) as error:
-        raise SettingsError(str(error)) from error
+        raise SettingsError(str(error), "split", "dataset") from error
     if split is not None and dataset not in DATASETS:
         raise SettingsError(
             f"`split` is {split!r}, but {dataset!r} is no data set with splits: leave it out, or "
-            f"name one of {', '.join(sorted(DATASETS))}"
+            f"name one of {', '.join(sorted(DATASETS))}",
+            "split",
         )
     if dataset not in DATASETS and not stored:
         check_choice("dataset", dataset, dataset_names())
@@ -64,7 +67,7 @@ def table_options(settings: Any) -> TableOptions:
     try:
         return TableOptions(**given)
     except StorageError as error:
-        raise SettingsError(str(error)) from error
+        raise SettingsError(str(error), *error.settings) from error
 
 
 def label_keys(labels: str | None) -> str | None:

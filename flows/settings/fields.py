@@ -87,7 +87,9 @@ def check_choice(name: str, value: str, names: Sequence[str]) -> str:
         from storage.errors import did_you_mean  # noqa: PLC0415
 
         hint = did_you_mean(value, names)
-        raise SettingsError(f"`{name}` is {value!r}; {hint}expected one of {', '.join(names)}")
+        raise SettingsError(
+            f"`{name}` is {value!r}; {hint}expected one of {', '.join(names)}", name
+        )
     return value
 
 
@@ -98,7 +100,7 @@ def check_run_name(run: str, name: str) -> None:
     try:
         safe_name(run, name)
     except UnsafeName as error:
-        raise SettingsError(str(error)) from error
+        raise SettingsError(str(error), *error.settings) from error
 
 
 def split_names(text: str | None) -> tuple[str, ...]:

@@ -28,12 +28,13 @@ def build_kernel(name: str, parameters: Mapping[str, Any]) -> Kernel:
     if foreign:
         raise SettingsError(
             f"`{foreign[0]}` is no parameter of the {name} kernel, which takes "
-            f"{' and '.join(allowed) or 'none'}; leave it out or choose another kernel"
+            f"{' and '.join(allowed) or 'none'}; leave it out or choose another kernel",
+            foreign[0],
         )
     try:
         kernel: Kernel = kind(**{key: number_of(value) for key, value in parameters.items()})
     except (TypeError, ValueError) as error:
-        raise SettingsError(str(error)) from error
+        raise SettingsError(str(error), *parameters) from error
     return kernel
 
 

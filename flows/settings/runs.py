@@ -83,7 +83,9 @@ class NamedRunSettings(DataSettings):
         super().__post_init__()
         if self.run is None and self.keep_runs is not None:
             raise SettingsError(
-                f"`keep_runs` is {self.keep_runs}, but `run` is not given; name the runs to keep"
+                f"`keep_runs` is {self.keep_runs}, but `run` is not given; name the runs to keep",
+                "keep_runs",
+                "run",
             )
 
     @property
@@ -254,14 +256,16 @@ class SearchSettings(SavedRunSettings):
         if number not in words and not (isinstance(number, int) and number > 0):
             raise SettingsError(
                 f"`max_features` is {number!r}; expected a number of columns from 1 up, "
-                '"significant" or "all"'
+                '"significant" or "all"',
+                "max_features",
             )
         if self.criterion != DEPENDENCE:
             self._check_prediction()
         if self.criterion != PREDICTION and number is not None:
             raise SettingsError(
                 f"`max_features` is {number!r}, but --max-features belongs to --criterion "
-                f"{PREDICTION}; give that, or leave --max-features out"
+                f"{PREDICTION}; give that, or leave --max-features out",
+                "max_features",
             )
 
     def _check_prediction(self) -> None:
@@ -270,18 +274,21 @@ class SearchSettings(SavedRunSettings):
             flag = f"--{name.replace('_', '-')}"
             raise SettingsError(
                 f"`{name}` is {getattr(self, name)!r}, but {flag} belongs to --criterion "
-                f"{DEPENDENCE}; give that, or leave {flag} out"
+                f"{DEPENDENCE}; give that, or leave {flag} out",
+                name,
             )
         if self.engine != "auto":
             raise SettingsError(
                 f"`engine` is {self.engine!r}, which belongs to --criterion {DEPENDENCE}; give "
-                "that, or leave --engine out"
+                "that, or leave --engine out",
+                "engine",
             )
         if not import_choices().as_kernel(self.kernel).is_positive_definite:
             raise SettingsError(
                 f"`kernel` is {self.kernel!r}, which is not positive definite, so that no "
                 "regression can use it; expected gaussian, polynomial or linear, or "
-                f"--criterion {DEPENDENCE}"
+                f"--criterion {DEPENDENCE}",
+                "kernel",
             )
 
     @property
@@ -309,7 +316,9 @@ class CrossvalSettings(SearchSettings):
         super().__post_init__()
         if self.first is not None and self.first > self.folds:
             raise SettingsError(
-                f"`first` is {self.first}; expected at most `folds`, which is {self.folds}"
+                f"`first` is {self.first}; expected at most `folds`, which is {self.folds}",
+                "first",
+                "folds",
             )
 
     @property

@@ -43,7 +43,7 @@ class TableError(SettingsError):
     """A key or a value that is not allowed; `path` leads to it."""
 
     def __init__(self, message: str, path: KeyPath = ()) -> None:
-        super().__init__(message)
+        super().__init__(message, *([key_text(path)] if path else []))
         self.path = path
 
 
@@ -73,7 +73,9 @@ def within(error: ValueError, *table: str | int) -> TableError:
         return TableError(f"{key_text(table)}: {message}" if table else message, table)
     name = key[1] or key[2]
     inner = error.path if isinstance(error, TableError) else (name,)
-    return TableError(message.replace(name, key_text((*table, name)), 1), (*table, *inner))
+    made = TableError(message.replace(name, key_text((*table, name)), 1), (*table, *inner))
+    made.settings = (*made.settings, *getattr(error, "settings", ()))
+    return made
 
 
 def key_text(path: KeyPath) -> str:

@@ -103,7 +103,9 @@ class ClusterSettings(SavedRunSettings):
                 )
                 raise SettingsError(
                     f"`{name}` is {value!r}, but `paradigm` is {self.paradigm!r}; only {takers} "
-                    "clusters take it: leave it out, or choose another paradigm"
+                    "clusters take it: leave it out, or choose another paradigm",
+                    name,
+                    "paradigm",
                 )
 
     @property

@@ -30,7 +30,8 @@ def schedule_refresh(name: str, file: Path, cron: str, timezone: str = "UTC") ->
     if known is not None and known != file.resolve() and known.exists():
         raise SettingsError(
             f"{file}: `run` is {name!r}, which has a schedule by {known}; choose another name, or "
-            f"remove that one with `prefect deployment delete refresh/{name}`"
+            f"remove that one with `prefect deployment delete refresh/{name}`",
+            "run",
         )
     deployment = RunnerDeployment.from_entrypoint(
         "flows.run_flows.refresh",
@@ -63,11 +64,12 @@ def _checked_schedule(cron: str, timezone: str) -> CronSchedule:
         CronSchedule(cron=cron)
     except ValueError as error:
         raise SettingsError(
-            f"`cron` is {cron!r}; expected five fields, such as '0 2 * * *'"
+            f"`cron` is {cron!r}; expected five fields, such as '0 2 * * *'", "cron"
         ) from error
     try:
         return CronSchedule(cron=cron, timezone=timezone)
     except ValueError as error:
         raise SettingsError(
-            f"`timezone` is {timezone!r}; expected the name of one, such as Europe/Berlin"
+            f"`timezone` is {timezone!r}; expected the name of one, such as Europe/Berlin",
+            "timezone",
         ) from error

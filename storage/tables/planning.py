@@ -102,7 +102,8 @@ def _feature_names(table: Table, options: TableOptions) -> list[str]:
                 columns = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
                 raise TableError(
                     f"`{role}` has {name!r}; {did_you_mean(name, names)}{table.description} has "
-                    f"the columns {columns}"
+                    f"the columns {columns}",
+                    role,
                 )
     apart = {*options.apart, *options.drop, *options.keep}
     patterns = options.columns or ("*",)
@@ -206,7 +207,8 @@ def _check_gaps(scan: TableScan, features: Sequence[str], options: TableOptions)
         advice = "drop, mean or indicator" if options.missing == REFUSE else "drop"
         raise TableError(
             f"{len(gaps)} columns lack values in some of {scan.rows:,} rows: {counts}; accept that "
-            f"with `missing` {advice}"
+            f"with `missing` {advice}",
+            "missing",
         )
 
 

@@ -50,11 +50,15 @@ class TableOptions:
         for name, choices in (("missing", MISSING), ("target", LABEL_KINDS)):
             given = getattr(self, name)
             if given not in choices:
-                raise TableError(f"`{name}` is {given!r}; expected one of {', '.join(choices)}")
+                raise TableError(
+                    f"`{name}` is {given!r}; expected one of {', '.join(choices)}", name
+                )
         if self.max_levels < 2:
-            raise TableError(f"`max_levels` is {self.max_levels}; expected 2 or more")
+            raise TableError(f"`max_levels` is {self.max_levels}; expected 2 or more", "max_levels")
         if self.weights in self.label:
-            raise TableError(f"`weights` is {self.weights!r}, which is the label; name another")
+            raise TableError(
+                f"`weights` is {self.weights!r}, which is the label; name another", "weights"
+            )
         self._check_text()
 
     def _check_text(self) -> None:
@@ -64,15 +68,17 @@ class TableOptions:
         if delimiter is not None and (len(delimiter) != 1 or delimiter == self.decimal):
             raise TableError(
                 f"`delimiter` is {delimiter!r}; expected one character, or tab, that is not the "
-                "mark of decimals"
+                "mark of decimals",
+                "delimiter",
             )
         if self.decimal not in (None, ".", ","):
-            raise TableError(f"`decimal` is {self.decimal!r}; expected '.' or ','")
+            raise TableError(f"`decimal` is {self.decimal!r}; expected '.' or ','", "decimal")
         try:
             codecs.lookup(self.encoding or "utf-8")
         except LookupError as error:
             raise TableError(
-                f"`encoding` is {self.encoding!r}; expected one such as utf-8, cp1252 or utf-16"
+                f"`encoding` is {self.encoding!r}; expected one such as utf-8, cp1252 or utf-16",
+                "encoding",
             ) from error
 
     @property

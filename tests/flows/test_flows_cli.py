@@ -113,6 +113,13 @@ def test_datasets_and_ingest(here):
     assert "damaged" in here("datasets").out
 
 
+def test_only_settings_become_options(here, tmp_path):
+    """Words in backticks that a user has written stay as they are."""
+    (tmp_path / "t.csv").write_text("a,`label`\n1,\n2,3\n")
+    message = here("ingest", tmp_path / "t.csv", "--plain").failed(1)
+    assert "rows: `label` (1); accept that with `--missing` drop" in message
+
+
 @pytest.mark.usefixtures("reference_data")
 def test_other_rows_of_a_data_set_are_named(here):
     """Without --split, MNIST is its 10,000 test rows."""
@@ -169,7 +176,7 @@ def test_a_narrow_kernel_has_landmarks_declined(here):
 
 def test_an_engine_that_cannot_serve(here):
     ended = here("fit", "wine", "--plain", *DEPENDENCE, "--engine", "closed_form")
-    assert "`--engine`='closed_form' cannot serve this problem" in ended.failed(1)
+    assert "`engine`='closed_form' cannot serve this problem" in ended.failed(1)
 
 
 @pytest.mark.parametrize("command", ["fit", "cluster"])
