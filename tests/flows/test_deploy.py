@@ -20,8 +20,6 @@ from daskparts import made, needs, process, ran
 from serving import free_port
 from waiting import wait
 
-import ism_dask
-
 DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPOSE = DEPLOY / "compose/compose.yaml"
 # Of the schemas that are held against the manifests.
@@ -247,8 +245,6 @@ def test_pods_end_in_time_and_reach_what_they_need(by_name):
     for kind, name in (("Deployment", "prefect-worker"), ("StatefulSet", "postgres")):
         pod = by_name[kind, name]["spec"]["template"]["spec"]
         assert pod["terminationGracePeriodSeconds"] == 120
-    claim = by_name["PersistentVolumeClaim", "data"]["metadata"]
-    assert claim["annotations"]["helm.sh/resource-policy"] == "keep"
     policy = by_name["NetworkPolicy", "prefect-worker"]["spec"]
     labels = by_name["Deployment", "prefect-worker"]["spec"]["template"]["metadata"]["labels"]
     assert policy["podSelector"]["matchLabels"].items() <= labels.items()
@@ -279,29 +275,6 @@ def test_the_ingress_leads_to_services_that_policies_let_it_reach(by_name):
         assert {"port": port["name"]} in policy["ingress"][0]["ports"]
 
 
-CHART = DEPLOY / "helm/ism-dask"
-SECRETS = {"secrets": {"postgresPassword": "one", "prefectAuth": "ism:two"}}
-# Another one for each value of the chart.
-VALUES = {
-    "image": {"repository": "example.net/other", "tag": "9.8.7"},
-    "secrets": {"existing": "own-secret"},
-    "public": {"url": "https://a.net:8443", "host": "a.net"},
-    "ingress": {"enabled": True, "tlsSecret": "own-certificate"},
-    "namespaces": {"ingressController": "front", "daskOperator": "dask"},
-    "storage": {"data": "71Gi", "postgres": "72Gi"},
-    "prefectWorker": {"memory": "73Gi"},
-    "dask": {"workers": 74, "threads": 75, "memory": "76Gi"},
-}
-
-
-def charted(folder, values, *command):
-    file = folder / "values.yaml"
-    file.write_text(yaml.safe_dump(values))
-    folders = {"HELM_CACHE_HOME": str(folder), "HELM_CONFIG_HOME": str(folder)}
-    options = (CHART, "--namespace", "ism-dask", "--values", file)
-    return ran(needs("helm"), *(command or ("template", "release")), *options, **folders)
-
-
 def _objects(text):
     """Return manifests by kind and name, without namespaces and the digests in names."""
     text = re.sub(r"\b(prefect|public)-[0-9a-z]{10}$", r"\1", text, flags=re.MULTILINE)
@@ -311,61 +284,6 @@ def _objects(text):
             each["metadata"].pop("namespace", None)
             objects[each["kind"], each["metadata"]["name"]] = each
     return objects
-
-
-def test_the_chart_makes_what_kustomize_makes(by_name, tmp_path):
-    lines = (DEPLOY / "kubernetes/secrets.env.example").read_text().split()
-    secrets = dict(line.split("=", 1) for line in lines)
-    names = {"POSTGRES_PASSWORD": "postgresPassword", "PREFECT_AUTH": "prefectAuth"}
-    values = {"secrets": {names[key]: value for key, value in secrets.items()}}
-    linted = charted(tmp_path, values, "lint", "--strict")
-    assert linted.returncode == 0, linted.stdout
-    by_helm = _objects(charted(tmp_path, values).stdout)
-    # Helm has the namespace made before.
-    made_before = "Namespace", "ism-dask"
-    assert by_helm == {name: each for name, each in by_name.items() if name != made_before}
-
-
-def test_each_value_of_the_chart_has_its_effect(tmp_path):
-    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
-    keys, ours = ({key: set(part) for key, part in each.items()} for each in (defaults, VALUES))
-    assert {**keys, "secrets": ours["secrets"]} == ours
-    done = charted(tmp_path, VALUES)
-    assert done.returncode == 0, done.stderr
-    objects = _objects(done.stdout)
-    assert not [kind for kind, _ in objects if kind == "Secret"]
-    for each in objects.values():
-        if each["kind"] != "DaskCluster":
-            kubernetes_validate.validate(each, KUBERNETES, strict=True)
-    _keeps_to_the_operator(objects["DaskCluster", "ism-dask"])
-    text = yaml.safe_dump_all(objects.values())
-    for key, part in VALUES.items():
-        for name, value in part.items():
-            if value is not True:
-                assert str(value) in text, (key, name)
-                # Those of the manifests that it replaces are gone.
-                before = str(defaults[key].get(name, ""))
-                assert len(before) < 3 or f" {before}\n" not in text, (key, name)
-    assert objects["DaskCluster", "ism-dask"]["spec"]["worker"]["replicas"] == 74
-    without = charted(tmp_path, {**VALUES, "ingress": {"enabled": False}})
-    assert set(objects) - set(_objects(without.stdout)) == {("Ingress", "pages")}
-
-
-@pytest.mark.parametrize(
-    ("wrong", "said"),
-    [
-        ({}, "secrets.postgresPassword is empty"),
-        ({**SECRETS, "dsak": {}}, "dsak"),
-        ({**SECRETS, "dask": {"workers": "three"}}, "workers"),
-        ({**SECRETS, "storage": {"data": "50"}}, "data"),
-        ({**SECRETS, "public": {"host": "https://ism.example.org"}}, "host"),
-        ({**SECRETS, "public": {"host": "a\nb: c"}}, "host"),
-    ],
-)
-def test_the_chart_refuses_wrong_values(wrong, said, tmp_path):
-    done = charted(tmp_path, wrong)
-    assert done.returncode != 0
-    assert said in done.stderr
 
 
 @pytest.mark.parametrize("script", ["slurm/driver.sbatch", "tls/make-certificates"])
@@ -404,28 +322,3 @@ def test_the_jobs_of_a_cluster_file(here, monkeypatch):
     assert "--nthreads 4 --memory-limit 16.00GiB --nworkers 4" in lines[-1]
     assert "--protocol tls://" in lines[-1]
     assert answer["answer"] is None
-
-
-# Where a package of conda-forge has another name than on the index, or parts of it.
-CONDA = {
-    "dask": "dask-core",
-    "matplotlib": "matplotlib-base",
-}
-
-
-def test_the_recipe_of_conda_has_the_dependencies_of_the_wheel():
-    recipe = yaml.safe_load((DEPLOY / "conda/recipe.yaml").read_text())
-    assert recipe["context"]["version"] == ism_dask.__version__
-    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text())["project"]
-    wanted = {}
-    for each in project["dependencies"]:
-        name, extra, bounds = re.fullmatch(r"([\w-]+)(\[\w+\])?(.*)", each).groups()
-        wanted[CONDA.get(name, name)] = bounds
-        if extra == "[distributed]":
-            wanted["distributed"] = bounds
-    bounds = dict(each.partition(" ")[::2] for each in recipe["requirements"]["run"])
-    assert bounds.pop("python").removeprefix(">=${{ python_min }}") in project["requires-python"]
-    assert bounds.pop("greenlet") == ""  # of sqlalchemy[asyncio]
-    assert bounds == wanted
-    (command,) = recipe["build"]["python"]["entry_points"]
-    assert command == "ism-dask = " + project["scripts"]["ism-dask"]
