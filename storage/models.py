@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ism_dask.rows.raw import ColumnMoments, project
-from storage.distribution import Distribution
 from storage.errors import UnfitRows, misfit
 from storage.manifest import checked_bytes, read_manifest
 from storage.paths import resolve_under, safe_name
@@ -72,8 +71,6 @@ class Model:
     labels : ndarray of shape (n,), optional
         The cluster of each row, if the run is one that clusters.
     sample : Sample, optional
-    distribution : Distribution, optional
-        That of the columns, over the rows of the sample.
     image_shape : tuple of int, optional
         (height, width) if a row is a picture.
     history : sequence of Mapping
@@ -94,7 +91,6 @@ class Model:
     statistics: ColumnMoments | None = None
     labels: NDArray[Any] | None = None
     sample: Sample | None = None
-    distribution: Distribution | None = None
     image_shape: tuple[int, ...] | None = None
     history: Sequence[Mapping[str, Any]] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -129,8 +125,6 @@ class Model:
         if sample is not None:
             rows = sample.values.size
             _check_shapes(sample, {"points": (rows, q), "values": (rows,)}, "sample.")
-        if self.distribution is not None:
-            _check_shapes(self.distribution, {"edges": (11, d), "shares": (12, d)}, "distribution.")
         if self.statistics is not None:
             names = ("mean", "squares", "low", "high")
             _check_shapes(self.statistics, dict.fromkeys(names, (q,)), "statistics.")

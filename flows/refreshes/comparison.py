@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.linalg import subspace_angles
 from sklearn.neighbors import NearestNeighbors
 
-from flows.results.refresh import Comparison, Drift, LimitCheck, MovedWeight
+from flows.results.refresh import Comparison, LimitCheck, MovedWeight
 from flows.results.runs import FitResult
 from flows.runs.data import Array, LabelledDataset
 from flows.runs.fitting import batches_with_sample, sample_rows
 from flows.settings.run_file import RefreshTable
-from flows.text import new_feature
 from ism_dask.status import Status
 from storage import Model
-from storage.distribution import Distribution
 from storage.tables.schema import TableSchema
 
-# The number of weights and of columns that are listed.
-_MOST_MOVED, _LEAST_STABLE = 5, 10
+# The number of weights that are listed.
+_MOST_MOVED = 5
 _LEAST_MOVE = 5e-4
 # A difference that chance explains is within this number of its standard errors.
 _ERRORS = 3.0
@@ -65,7 +63,6 @@ def compare(
     rows_before, rows = (int(each.metrics["rows"]) for each in (published, new))
     ratio = rows / rows_before
     grown = f"there are {ratio:.3g} times as many rows as before ({rows:,}, before {rows_before:,})"
-    drift = sorted(_drift(published, new, moved, Z), key=lambda each: -each.instability)
     values = (
         _fall(explained, then, "than those of the published run did of its rows", limits),
         _fall(explained, by_published, "than the published ones do of the same rows", limits),
@@ -77,7 +74,6 @@ def compare(
         ("max_rows", ratio, grown),
         ("min_rows", ratio, grown),
         *_class_values(published, new),
-        *_drift_values(drift, limits),
     )
     return Comparison(
         published=name,
@@ -87,7 +83,6 @@ def compare(
         gain=explained.share / by_published.share if by_published.share > 0 else 1.0,
         checks=tuple(LimitCheck.of(*each, limits) for each in values),
         moved=_moved_weights(published, new),
-        drift=tuple(drift[:_LEAST_STABLE]),
         added=tuple(each for each in after if each not in before),
         dropped=tuple(each for each in before if each not in after),
     )
@@ -172,50 +167,6 @@ def _class_counts(model: Model) -> dict[str, int]:
     label = model.metrics["label"]
     columns = (each for each in TableSchema.from_json(model.table).labels if each.key == label)
     return next((dict(zip(each.levels, each.sizes, strict=True)) for each in columns), {})
-
-
-def _drift(published: Model, new: Model, X: Array, Z: Array) -> Iterator[Drift]:
-    """Yield how far columns, published features and a label of numbers have moved.
-
-    `X` (m, d) are rows of the new data in the columns of the published model, and `Z` (m, q) the
-    same rows in its features.
-    """
-    assert published.sample is not None
-    assert new.sample is not None
-    if published.distribution is not None:
-        mean, deviation = published.mean, published.scale
-        names = published.feature_names or ()
-        every = _drifts(names, published.distribution, X, mean, deviation)
-        yield from (each for each in every if each.name in (new.feature_names or ()))
-    learned = published.statistics
-    if learned is not None:
-        old = Distribution.from_rows(published.sample.points)
-        features = [new_feature(each) for each in range(Z.shape[1])]
-        yield from _drifts(features, old, Z, learned.mean, learned.deviation)
-    if new.class_names is None and published.class_names is None:
-        then, now = published.sample.values[:, None], new.sample.values[:, None]
-        label, old = str(new.metrics["label"]), Distribution.from_rows(then)
-        yield from _drifts([label], old, now, then.mean(axis=0), then.std(axis=0))
-
-
-def _drifts(
-    names: Sequence[str], old: Distribution, X: Array, mean: Array, deviation: Array
-) -> Iterator[Drift]:
-    shift = (X.mean(axis=0) - mean) / np.where(deviation > 0, deviation, 1.0)
-    for name, index, each in zip(names, old.instability(X), shift, strict=True):
-        yield Drift(name=name, instability=float(index), mean_shift=float(each))
-
-
-def _drift_values(drift: Sequence[Drift], limits: RefreshTable) -> Iterator[Value]:
-    """Yield the least stable ones: all beyond the limit, and one if none is."""
-    for each in drift[:_LEAST_STABLE]:
-        if each.instability > limits.max_psi or each is drift[0]:
-            yield (
-                "max_psi",
-                each.instability,
-                f"the population stability index of {each.name!r} is {each.instability:.3g} beyond "
-                f"chance, its mean has moved by {each.mean_shift:+.2f} deviations",
-            )
 
 
 def _moved_weights(published: Model, new: Model) -> tuple[MovedWeight, ...]:

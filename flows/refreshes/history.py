@@ -21,7 +21,6 @@ from storage.errors import did_you_mean
 COLUMNS = ("run", "time (UTC)", "rows", "J", "explained", "gain", "turn", "state", "by")
 # The numbers of those that 80 columns of a terminal have room for.
 _ON_TERMINAL = (0, 1, 2, 4, 5, 6, 7)
-_DRIFT = ("population stability index", "shift of the mean")
 # The columns whose weights the page draws: those with the largest weights in the last run.
 _MOST_LINES = 6
 
@@ -134,22 +133,17 @@ def _comparison_block(last: RefreshResult) -> Block:
         (new_feature(each.feature), each.column, f"{each.before:+.3f}", f"{each.after:+.3f}")
         for each in comparison.moved
     )
-    drift = tuple(
-        (each.name, f"{each.instability:.3f}", f"{each.mean_shift:+.3f}")
-        for each in comparison.drift
-    )
     return Block(
         f"{last.run} beside {comparison.published}, which was published",
         tables=(
             Table("Limits.", ("limit", "value", "allowed", "exceeded"), checks),
             Table(say("history.moved"), ("feature", "column", "before", "after"), moved, left=2),
-            Table(say("history.drift"), ("column or feature", *_DRIFT), drift),
         ),
     )
 
 
 def _figures(records: Sequence[RefreshResult]) -> list[Figure]:
-    """Draw the share that is explained, the stability and the largest weights, by date."""
+    """Draw the share that is explained and the largest weights, by date."""
     runs = list({each.run: each for each in records if each.components}.values())
     if len(runs) < 2:
         return []
@@ -157,10 +151,8 @@ def _figures(records: Sequence[RefreshResult]) -> list[Figure]:
     if len(compared) > 1:
         dates = _dates([each for each in runs if each.comparison is not None])
         shares = {"explained": [each.explained for each in compared]}
-        drift = {"index": [each.largest_drift for each in compared]}
         figures = [
             drawn_by_date("Explained", "The share of the label.", dates, shares),
-            drawn_by_date("Drift", "The least stable column or feature.", dates, drift),
         ]
     return figures + [_weights(runs, k) for k in range(len(runs[-1].components))]
 

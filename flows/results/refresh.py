@@ -30,15 +30,6 @@ class MovedWeight(JsonRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drift(JsonRecord):
-    """How far a column, a published feature or a label of numbers is from where it was."""
-
-    name: str
-    instability: float  # the population stability index, beyond chance: 0 if distributed as before
-    mean_shift: float  # in units of the deviation that it had
-
-
-@dataclass(frozen=True, kw_only=True)
 class LimitCheck(JsonRecord):
     """What a limit of the table [refresh] says of a new run."""
 
@@ -76,14 +67,8 @@ class Comparison(JsonRecord):
     gain: float  # `explained` over that of the published features of the new rows
     checks: tuple[LimitCheck, ...] = ()
     moved: tuple[MovedWeight, ...] = ()  # the weights that moved most, largest change first
-    drift: tuple[Drift, ...] = ()  # the least stable columns, features and labels, in this order
     added: tuple[str, ...] = ()  # columns that only the new data have
     dropped: tuple[str, ...] = ()  # columns that they no longer have
-
-    @property
-    def largest_drift(self) -> float:
-        """The population stability index of the least stable column or feature."""
-        return self.drift[0].instability if self.drift else 0.0
 
     @property
     def reasons(self) -> tuple[str, ...]:

@@ -44,7 +44,6 @@ from ism_dask.selection.sample import Setting
 from ism_dask.solvers import ISM, Ascent, as_solver
 from ism_dask.status import Status
 from storage import Dataset, Model, Sample, ZarrRows, run_folder, save_model
-from storage.distribution import Distribution
 from storage.runs import RESULT
 
 M = TypeVar("M", bound=IKDR)
@@ -291,7 +290,7 @@ def save_fitted(
     `values` (n,) are the class, number or cluster of each row; the saved sample of rows has them.
     `pictures` have the content of files by their names. `more` are other fields of the model.
     """
-    sample, distribution, statistics = _projected_rows(model, data, values, settings.seed)
+    sample, statistics = _projected_rows(model, data, values, settings.seed)
     record = Model(
         components=model.components_,
         mean=model.mean_,
@@ -299,7 +298,6 @@ def save_fitted(
         eigenvalues=model.eigenvalues_,
         image_shape=data.image_shape,
         sample=sample,
-        distribution=distribution,
         statistics=statistics,
         history=[asdict(each) for each in model.history_],
         **saved_facts(settings, data, result),
@@ -324,17 +322,13 @@ def batches_with_sample(X: ZarrRows, chosen: Array) -> Iterator[tuple[Array, Arr
 
 def _projected_rows(
     model: IKDR, data: Dataset, values: Array, seed: int
-) -> tuple[Sample, Distribution, ColumnMoments]:
-    """Return the new features of rows drawn at random, and statistics of those of all rows.
-
-    The distribution is that of the columns of the rows drawn.
-    """
+) -> tuple[Sample, ColumnMoments]:
+    """Return the new features of rows drawn at random, and statistics of those of all rows."""
     chosen = sample_rows(len(data.X), seed)
-    rows, points, moments = [], [], []
+    points, moments = [], []
     for batch, here in batches_with_sample(data.X, chosen):
         new = model.transform(batch)
         moments.append(ColumnMoments.from_rows(new))
         points.append(new[here])
-        rows.append(batch[here])
     sample = Sample(np.concatenate(points).astype(np.float32), values[chosen])
-    return sample, Distribution.from_rows(np.concatenate(rows)), reduce(add, moments)
+    return sample, reduce(add, moments)

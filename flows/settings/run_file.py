@@ -149,12 +149,6 @@ class RefreshTable(Checked):
     max_rows: float = setting(
         1.5, about="The rows may be at most this many times as many as before.", ge=1
     )
-    max_psi: float = setting(
-        0.25,
-        about="How far the distribution of a column, a published feature or a label of numbers may "
-        "move: its population stability index, beyond chance.",
-        ge=0,
-    )
     keep: int = setting(
         30,
         about="Runs of the history that keep their files: the newest ones, the published one and "

@@ -85,7 +85,6 @@ BAD = {
     "half of all labels at random": (half_random_labels, "max_fall: "),
     "a third class in a fifth of a file": (third_class, "max_class_changes: "),
     "all rows doubled": (lambda part, _: pd.concat([part, part], ignore_index=True), "max_rows: "),
-    "a column shifted by two deviations": (lambda part, _: shifted(part, 2.0), "max_psi: "),
     "two columns renamed": (
         lambda part, _: part.rename(columns={"y": "why", "z": "zed"}),
         "the data lack columns: y, z",

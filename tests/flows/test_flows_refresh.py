@@ -78,7 +78,7 @@ def test_only_what_has_changed_is_fitted_again_from_the_last_w(here, run_file):
     ended = here("history", "sales", "-o", run_file.parent / "h.html")
     assert "sales-0003 *" in ended.out
     page = (run_file.parent / "h.html").read_text()
-    assert page.count("image/svg+xml") == 4
+    assert page.count("image/svg+xml") == 3
     assert "new feature 2" in page
     assert '"opening">sales-0003 is published: its features explain ' in page
     assert "% of the label; no check speaks against it.<" in page
@@ -99,13 +99,6 @@ def _compared_by_the_definition(comparison, before, after):
         _explained(before.transform(X[:400]), y[:400]), abs=1e-3
     )
     assert comparison["gain"] == pytest.approx(now / by_published, abs=5e-3)
-    learned = before.transform(X[:400])
-    shift = (before.transform(X).mean(axis=0) - learned.mean(axis=0)) / learned.std(axis=0)
-    means = (X.mean(axis=0) - before.mean) / before.scale
-    listed = {each["name"]: each["mean_shift"] for each in comparison["drift"]}
-    names = (*"vwxyz", "new feature 1", "new feature 2")
-    expected = dict(zip(names, (*means, *shift), strict=True))
-    assert listed == pytest.approx(expected, abs=1e-6)
 
 
 def _explained(Z, y):
@@ -148,11 +141,10 @@ def test_bad_data_are_not_published_and_sound_ones_are(here, run_file):
 def test_a_suspicious_run_is_kept_but_not_published(here, run_file):
     refreshed(here, run_file)
     published = model_hash("sales")
-    write_part(run_file.parent, "b", 400, shift=30.0)
+    write_part(run_file.parent, "b", 400, shift=1.0)
     ended = here("refresh", run_file, "--plain")
     assert ended.status == 1
-    assert "max_psi: the population stability index of 'x' is 3" in ended.err
-    assert "its mean has moved by +1" in ended.err
+    assert "max_rows: there are 2 times as many rows as before (800, before 400)" in ended.err
     assert "ism-dask rollback sales-0002" in ended.err
     assert model_hash("sales") == published
     assert load_model("sales-0002").components.shape == (2, 5)
@@ -163,7 +155,7 @@ def test_a_suspicious_run_is_kept_but_not_published(here, run_file):
     opening = history_summary(known_history("sales")).opening
     assert opening.startswith("sales-0001 is published; ")
     assert opening.endswith(" warnings speak against it.")
-    limits = "\n[refresh]\nmax_turn = 1.0\nmax_psi = 100.0\nmax_rows = 9.0\n"
+    limits = "\n[refresh]\nmax_turn = 1.0\nmax_rows = 9.0\n"
     run_file.write_text(QUICK_FILE + limits)
     ended = refreshed(here, run_file, "--force")
     assert (ended["state"], ended["reasons"]) == ("published", [])
@@ -351,13 +343,13 @@ def test_a_refresh_under_prefect_ends_in_a_state_with_its_name(here, run_file, s
         assert (run["state"]["name"], run["state"]["type"]) == (state, kind)
     page = artifacts_of(run["id"])["refresh-sales"].data
     assert r"| sales-0001 \* |" in page
-    write_part(run_file.parent, "b", 400, shift=30.0)
+    write_part(run_file.parent, "b", 400, shift=1.0)
     ended = here("refresh", run_file)
     assert ended.status == 1
     assert "sales-0002 is not published: " in ended.err
     run = serving.run(ended.out.splitlines()[0].rpartition("/")[2])
     assert (run["state"]["name"], run["state"]["type"]) == ("Suspicious", "FAILED")
-    assert "max_psi: the population stability index of 'x'" in run["state"]["message"]
+    assert "max_rows: there are 2 times as many rows" in run["state"]["message"]
     # What an automation acts on.
     about = {"resource": {"id": ["ism-dask.run.sales"]}}
     wait(lambda: len(serving.events(**about)) == 3)
@@ -409,14 +401,14 @@ def test_an_alert_calls_a_webhook(here, run_file, serving, hook):
     missed = serving.find("automations", sort="NAME_ASC")[1]["trigger"]
     assert (missed["posture"], missed["within"]) == ("Proactive", 600)
     assert here("refresh", run_file, "--json").answer["state"] == "published"
-    write_part(run_file.parent, "b", 400, shift=30.0)
+    write_part(run_file.parent, "b", 400, shift=1.0)
     assert here("refresh", run_file).status == 1
     (run_file.parent / "parts" / "a.parquet").write_bytes(b"PAR1")
     assert here("refresh", run_file).status == 1
     wait(lambda: len(called) == 2)
     suspicious, failed = called
     assert suspicious["subject"].endswith("sales is Suspicious")
-    assert "max_psi: the population stability index of 'x'" in suspicious["text"]
+    assert "max_rows: there are 2 times as many rows" in suspicious["text"]
     assert failed["subject"].endswith("sales is Failed")
     assert "a.parquet" in failed["text"]
 

@@ -167,8 +167,6 @@ def read_model(path: Path) -> Reads:
     load = storage.load_model
     yield lambda: load(name).transform(np.ones((3, 6)))
     yield lambda: load(name).transform(stock.random_table(5, 1).drop(columns="y"))
-    if name == "fit":  # as a refresh compares new rows with those of the fit
-        yield lambda: load(name).distribution.instability(np.ones((3, load(name).n_features)))
     settings = TransformSettings(source=str(home / "shop.csv"), out=home / "new.csv")
     yield partial(transform_rows, name, settings)
     yield from (partial(stored.show, name, output=output) for output in OUTPUTS)

@@ -31,7 +31,6 @@ from storage import (
     picture_path,
     save_model,
 )
-from storage.distribution import Distribution
 from storage.records import dumps, loads
 from storage.runs import model_hash
 from storage.store import arrays_digest
@@ -121,7 +120,6 @@ def test_labels_and_pictures_are_part_of_a_model(dtype):
         ({"sample": Sample(np.zeros((3, 1)), np.zeros(3))}, "`sample.points`"),
         ({"sample": Sample(np.zeros((3, 2)), np.zeros((3, 1)))}, "`sample.values`"),
         ({"statistics": ColumnMoments.from_rows(np.ones((5, 3)))}, "`statistics.mean`"),
-        ({"distribution": Distribution.from_rows(np.ones((5, 3)))}, "`distribution.edges`"),
     ],
 )
 def test_a_model_that_does_not_fit_together_is_refused(changes, message):
