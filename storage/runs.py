@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -37,8 +36,6 @@ RESULT = "result"
 LEASE = "lease.json"
 # Folder beside it for dumps of the state of Dask clusters on which the run has stalled.
 STALLED = "stalled"
-# The name of a dated run; a number follows from the second run of a day on.
-DATED = re.compile(r"(.+)-(\d{4}-\d{2}-\d{2})(?:-(\d+))?")
 # The kinds of runs whose result is a model.
 MODELS = ("fit", "cluster")
 
@@ -77,18 +74,6 @@ class Run:
     def has_model(self) -> bool:
         """Return whether the run has a model for `load_model` to load."""
         return self.kind in MODELS
-
-    @property
-    def copy_of(self) -> str:
-        """The run that this one was copied from when it was published; empty if it was not."""
-        original = str(self.config.get("run"))
-        return original if original.startswith(f"{self.name}-") else ""
-
-
-def shared_name(run: str) -> str:
-    """Return the name that dated runs share, as `night` of `night-2026-11-24`; empty for others."""
-    match = DATED.fullmatch(run)
-    return match[1] if match else ""
 
 
 def runs_folder() -> Path:

@@ -46,7 +46,7 @@ def run(
     if dry_run:
         _show(plan, output)
         return
-    if plan.settings.run is not None and plan.settings.keep_runs is None:
+    if plan.settings.run is not None:
         # Before the table is read, and its columns are shown.
         check_name_is_free(plan.settings.run, force=force)
     if plan.ingest is not None:

@@ -203,8 +203,8 @@ def runs(*, output: Output) -> None:
     else:
         output.say("no runs yet; try `ism-dask fit wine` or `ism-dask crossval wine`")
     for each in runs:
-        if each.problem or each.copy_of:
-            output.say(each.problem or f"{each.name} is a copy of {each.copy_of}")
+        if each.problem:
+            output.say(each.problem)
     unfinished = [describe_unfinished(lease) for lease in list_leases()]
     for entry in unfinished:
         output.say(f"{entry['name']}: {entry['description']}")

@@ -14,7 +14,6 @@ from flows.progress.watching import progress_note, report_progress
 from flows.refreshes.comparison import compare, doubts
 from flows.reports.html import write_report
 from flows.results.refresh import (
-    ADOPTED,
     FAILED,
     PUBLISHED,
     ROLLED_BACK,
@@ -38,19 +37,15 @@ from ism_dask.status import Status
 from storage import (
     Model,
     StorageError,
-    dataset_path,
-    is_complete,
     load_model,
     model_hash,
-    open_dataset,
-    open_run,
     publish_run,
     read_history,
     refresh_run,
     refreshed_names,
     saved_run_path,
 )
-from storage.tables.files import have_versions, table_name
+from storage.tables.files import have_versions
 from storage.tables.formats import open_table
 
 # The fields of a record of which the run file has no outputs, or they are as they were.
@@ -98,10 +93,10 @@ def check_refreshable(plan: RunFile) -> str:
             "name, or remove that file",
             "run",
         )
-    if saved_run_path(name) is not None and not history.file and not _is_fit_of(plan, name):
+    if saved_run_path(name) is not None and not history.file:
         raise FlowError(
-            f"there is a run {name!r} already, which is no fit of this table; choose another "
-            "`run`, or remove it"
+            f"there is a run {name!r} already, which no refresh has made; choose another `run`, or "
+            f"remove it with `ism-dask rm {name}`"
         )
     return name
 
@@ -116,14 +111,6 @@ def _names_run(file: str, name: str) -> bool:
         return read_run_file(Path(file)).settings.run == name
     except SettingsError:
         return False
-
-
-def _is_fit_of(plan: RunFile, name: str) -> bool:
-    """Return whether a saved run is a fit of the table of a run file, and no dated run."""
-    assert plan.ingest is not None
-    run = open_run(name)
-    stored = plan.ingest.name or table_name(plan.ingest.dataset)
-    return run.kind == "fit" and not run.copy_of and run.config["dataset"] == stored
 
 
 def _record_bad_file(file: str, error: SettingsError) -> None:
@@ -148,13 +135,10 @@ class _Refresh:
         # All settings of table and fit that decide the result.
         settings = {"data": deciding(self._ingest), "fit": deciding(self._plan.settings)}
         files = self._files()
-        has_run = saved_run_path(self._name) is not None
-        if has_run and not self._history.runs:
-            self._adopt(settings)
-            self._history.begin(self._file)
         last = self._history.last_made
         if last and not force and files and (last.files, last.settings) == (files, settings):
             return self._unchanged(last)
+        has_run = saved_run_path(self._name) is not None
         published = load_model(self._name) if has_run else None
         run = refresh_run(self._name, 1 + len(self._history.runs))
         labelled, fitted = self._fit(run, published)
@@ -174,7 +158,7 @@ class _Refresh:
         )
 
     def _record_of(self, run: str, model: Model, state: str) -> RefreshResult:
-        """Return the record of a run that was made or taken over, without its source."""
+        """Return the record of a run that was made, without its source."""
         return RefreshResult(
             name=self._name,
             state=state,
@@ -200,22 +184,6 @@ class _Refresh:
         state = FAILED if outputs["reasons"] else UNCHANGED
         return self._history.add(replace(record, state=state, **outputs))
 
-    def _adopt(self, settings: Mapping[str, Any]) -> None:
-        """Make the run that `ism-dask run` has saved the first one of the history."""
-        run, model = refresh_run(self._name, 1), load_model(self._name)
-        files: tuple[Mapping[str, Any], ...] = ()
-        stored = model.config["dataset"]
-        if is_complete(dataset_path(stored)):
-            data = open_dataset(stored)
-            if data.data_hash == model.metrics["data_hash"] and data.info.table is not None:
-                files = tuple(data.info.table["files"])
-        wanted = deciding(self._plan.stored_as(stored).settings)
-        publish_run(self._name, run)
-        progress_note(f"the run {self._name!r} is {run} of the history from now on")
-        known = settings if wanted.items() <= model.config.items() else {}
-        record = self._record_of(run, model, ADOPTED)
-        self._history.add(replace(record, files=files, settings=known))
-
     def _files(self) -> tuple[Mapping[str, Any], ...]:
         """Return the files of the source with their versions; none if these are unknown."""
         options = table_options(self._ingest)
@@ -227,7 +195,7 @@ class _Refresh:
         data = ingest_changed(self._ingest)
         settings = self._plan.stored_as(data.info.folder).settings
         assert isinstance(settings, FitSettings)
-        settings = replace(settings, run=run, keep_runs=None)
+        settings = replace(settings, run=run)
         start = None
         if published is not None and published.feature_names == data.feature_names:
             q = len(published.components)
@@ -280,18 +248,14 @@ def rollback(run: str) -> RefreshResult:
             raise FlowError(f"no run of {name!r} was published before {history.published}")
         record = _record_of(history, target)
         publish_run(target, name)
-        outputs: Mapping[str, Any] = _NO_OUTPUTS
-        if history.file:
-            outputs = outputs_or_reason(partial(read_run_file, Path(history.file)), name)
+        outputs = outputs_or_reason(partial(read_run_file, Path(history.file)), name)
         now = replace(record, state=ROLLED_BACK, times=1, comparison=None, **outputs)
         return history.add(now)
 
 
 def _published_name(run: str) -> str:
-    name, _, number = run.rpartition("-")
-    while name and not read_history(name):  # a dated run has dashes in its date
-        name = name.rpartition("-")[0]
-    if not (name and number):
+    name = run.rpartition("-")[0]
+    if not (name and read_history(name)):
         raise SettingsError(f"{run!r} is no run of a refresh")
     return name
 

@@ -70,7 +70,6 @@ def run_record(run: Run) -> dict[str, Any]:
         "bytes": run.bytes,
         "path": str(run.path),
         "problem": run.problem,
-        "copy_of": run.copy_of or None,
         **{key: metrics[key] for key in listed if key in metrics},
         **({"accuracy": result.mean.accuracy} if isinstance(result, CrossvalResult) else {}),
     }

@@ -13,10 +13,10 @@ from storage.refreshes import history_path
 
 # How a refresh ends: the source is as it was; the new run is published; it is not.
 UNCHANGED, PUBLISHED, SUSPICIOUS = "unchanged", "published", "suspicious"
-# What else a history holds: a refresh that goes on, or whose process died; one that failed; a run
-# of `ism-dask run` that the first refresh took over; an earlier run that was published again.
-BEGUN, FAILED, ADOPTED, ROLLED_BACK = "begun", "failed", "adopted", "rolled back"
-STATES = (UNCHANGED, PUBLISHED, SUSPICIOUS, BEGUN, FAILED, ADOPTED, ROLLED_BACK)
+# What else a history holds: a refresh that goes on, or whose process died; one that failed; an
+# earlier run that was published again.
+BEGUN, FAILED, ROLLED_BACK = "begun", "failed", "rolled back"
+STATES = (UNCHANGED, PUBLISHED, SUSPICIOUS, BEGUN, FAILED, ROLLED_BACK)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +91,7 @@ class RefreshResult(FlowResult):
     time: str = ""  # when it ended, in UTC (ISO 8601)
     by: str = ""  # who or what began it
     times: int = 1  # how often it ended so in a row, without a new run
-    file: str = ""  # the run file; empty for dated runs
+    file: str = ""  # the run file
     process: Mapping[str, Any] | None = None  # that of a refresh that has begun
     reasons: tuple[str, ...] = ()  # why it is suspicious, has failed, or left something as it was
     rows: int = 0
@@ -121,8 +121,8 @@ class RefreshResult(FlowResult):
 
     @property
     def made_run(self) -> bool:
-        """Whether the run of the record was made, or taken over, by it."""
-        return self.state in (PUBLISHED, SUSPICIOUS, ADOPTED)
+        """Whether the run of the record was made by it."""
+        return self.state in (PUBLISHED, SUSPICIOUS)
 
 
 def refresh_records(name: str) -> tuple[RefreshResult, ...]:

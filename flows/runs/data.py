@@ -16,7 +16,6 @@ from flows.compute.connection import check_files_visible
 from flows.errors import SettingsError
 from flows.progress.watching import progress_note, report_progress
 from flows.results.base import IngestResult
-from flows.runs.published import dated_name
 from flows.runs.table_ingestion import ingest_table, store_labelled
 from flows.settings.base import IngestSettings
 from flows.settings.choices import label_keys
@@ -181,10 +180,8 @@ def store_for_run(settings: RunSettings) -> tuple[RunSettings, Dataset]:
     """Store the data set of a run unless it is stored already, and return it opened.
 
     The settings are returned as well, with the name of the data set if they have the path of a
-    table, and with the date in the name of the run if earlier runs stay.
+    table.
     """
-    if settings.run is not None and settings.keep_runs is not None:
-        settings = replace(settings, run=dated_name(settings.run, force=settings.force))
     if not settings.is_table:
         return settings, ensure_stored(settings.dataset, settings.split)
     sides = _side_names(settings) if isinstance(settings, SearchSettings) else ()

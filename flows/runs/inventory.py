@@ -15,7 +15,7 @@ from typing import Any
 from flows.builtin.catalogue import DATASETS, folder_of
 from flows.errors import FlowError, SettingsError
 from flows.progress.watching import ProgressShare, progress_note
-from flows.runs.published import History, RefreshProcess, original_of
+from flows.runs.published import History, RefreshProcess
 from flows.services.leases import find_lease, list_leases
 from flows.services.liveness import ProcessRecord
 from flows.text import byte_size
@@ -32,7 +32,7 @@ from storage import (
     stored_items,
 )
 from storage.errors import did_you_mean
-from storage.runs import run_not_found, shared_name
+from storage.runs import run_not_found
 from storage.tables.schema import NUMBERS, label_key
 
 # Seconds for a process to save its last iteration, leave its cluster and report to Prefect.
@@ -130,10 +130,9 @@ def _use_of_run(name: str) -> str:
     if History(name).file:
         return f"{name!r} is what `ism-dask refresh` publishes"
     for history in map(History, refreshed_names()):
-        if history.file and name in {each.run for each in history.records if not each.pruned}:
+        if name in {each.run for each in history.records if not each.pruned}:
             return f"{name!r} belongs to the refreshes of {history.name!r}"
-    original = original_of(name)
-    return f"{name!r} is published: it is a copy of {original!r}" if original else ""
+    return ""
 
 
 @dataclass(frozen=True)
@@ -205,8 +204,8 @@ def _items_named(name: str) -> list[StoredItem]:
 def cancel_run(run: str) -> int:
     """End the process that computes a run, as Ctrl-C does, and return its pid when it has ended.
 
-    The name of a published run stands for the refresh or the dated run that goes on. Raise a
-    SettingsError if no process computes it, a FlowError if that is on another machine or stays.
+    The name of a published run stands for the refresh that goes on. Raise a SettingsError if no
+    process computes it, a FlowError if that is on another machine or stays.
     """
     if (process := _process_of(run)) is None:
         raise SettingsError(f"no process computes the run {run!r}; `ism-dask runs` lists all runs")
@@ -232,7 +231,7 @@ def cancel_run(run: str) -> int:
 def _process_of(run: str) -> ProcessRecord | None:
     """Return the process that computes a run, or refreshes it; None if there is none."""
     for lease in list_leases():
-        if lease.held and run in (lease.run, shared_name(lease.run)):
+        if lease.held and lease.run == run:
             return lease
     records = History(run).records
     process = RefreshProcess.of(records[-1]) if records else None

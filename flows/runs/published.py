@@ -1,8 +1,7 @@
-"""Runs that are published under a shared name: their history, dated runs, and which ones stay.
+"""The history of a run that refreshes publish, and which of its runs keep their files.
 
-A refresh publishes its runs, `sales-0001` and so on, as `sales`. With `keep_runs`, the run
-`nightly` of 24 November 2026 is saved as `nightly-2026-11-24`, and published as `nightly`. That is
-a copy, which every command takes like any other run.
+A refresh publishes its runs, `sales-0001` and so on, as `sales`. That is a copy, which every
+command takes like any other run.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from typing import Any
 
 from flows.errors import FlowError, RunHeldError
 from flows.results.refresh import (
-    ADOPTED,
     BEGUN,
     FAILED,
     PUBLISHED,
@@ -31,18 +29,13 @@ from flows.services.leases import find_lease
 from flows.services.liveness import SET_BY_WORKERS, ProcessRecord
 from storage import (
     DamagedStore,
-    StorageError,
     model_hash,
-    open_run,
-    publish_run,
     refresh_lock,
     remove_run,
-    saved_run_path,
     write_history,
 )
 from storage.records import restored
 from storage.refreshes import LOCK, refresh_folder
-from storage.runs import DATED, run_names, shared_name
 
 
 def numbers_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -89,7 +82,7 @@ class History:
 
     @property
     def file(self) -> str:
-        """The run file of its refreshes; empty for dated runs."""
+        """The run file of its refreshes; empty without any."""
         return next((each.file for each in reversed(self.records) if each.file), "")
 
     @property
@@ -102,14 +95,13 @@ class History:
         """The run that is the published one, None if it is none of them."""
         digest = model_hash(self.name)
         runs = [each.run for each in self.records if digest and each.model_hash == digest]
-        copied = original_of(self.name)  # results without a model have the same digest
-        return copied if copied in runs else next(reversed(runs), None)
+        return next(reversed(runs), None)
 
     @property
     def before(self) -> str | None:
         """The run that was published before the present one, None if there is none."""
-        states = (PUBLISHED, ADOPTED)
-        runs = [each.run for each in self.records if each.state in states and not each.pruned]
+        made = (each for each in self.records if each.state == PUBLISHED and not each.pruned)
+        runs = [each.run for each in made]
         current = self.published
         earlier = runs[: runs.index(current)] if current in runs else runs
         return next(reversed(earlier), None)
@@ -194,75 +186,6 @@ def publishing(name: str) -> Iterator[History]:
         ) from error
 
 
-def dated_name(run: str, *, force: bool) -> str:
-    """Return the name under which a run that keeps earlier ones is saved today (UTC).
-
-    A run that was interrupted today is continued; one that is complete is never replaced. A name
-    with a date stays as it is. While a process computes a run of the name, of whatever date, it is
-    the name of that one, whose lease refuses another process. Raise a FlowError if another run has
-    the name `run`. `force` allows replacing it, unless refreshes publish it.
-    """
-    if shared_name(run):
-        return run
-    _check_can_be_newest(run, force=force)
-    today = f"{run}-{datetime.now(UTC):%Y-%m-%d}"
-    names = dated_runs(run)[::-1]
-    if computed := next((name for name in names if _is_computed(name)), ""):
-        return computed
-    last = next((name for name in names if name.startswith(today)), "")
-    if not last:
-        return today
-    return last if saved_run_path(last) is None else f"{today}-{_number(last) + 1}"
-
-
-def publish_newest(run: str, keep: int | None) -> None:
-    """Publish the newest run of the dated ones that `run` is one of, and remove all but `keep`.
-
-    Without `keep`, and for a run without a date, there is nothing to do. Unfinished runs older than
-    the oldest one that stays are removed, too.
-    """
-    name = shared_name(run)
-    if keep is None or not name:
-        return
-    with refresh_lock(name, wait=True):
-        history, names = History(name), dated_runs(name)
-        saved = [each for each in names if saved_run_path(each) is not None]
-        record = RefreshResult(name=name, state=PUBLISHED, run=run, model_hash=model_hash(run))
-        history.add(replace(record, **numbers_of(open_run(run).metrics)))
-        publish_run(saved[-1], name)
-        history.remove(names[: names.index(saved[-keep:][0])])
-
-
-def dated_runs(name: str) -> list[str]:
-    """Return the dated runs that share a name, finished or not, oldest first."""
-    mine = [each for each in run_names() if shared_name(each) == name]
-    return sorted(mine, key=lambda each: (DATED.sub(r"\2", each), _number(each)))
-
-
-def original_of(run: str) -> str:
-    """Return the run that a published one is a copy of; empty if it is none, or is damaged."""
-    with suppress(StorageError):
-        return open_run(run).copy_of
-    return ""
-
-
 def _is_computed(run: str) -> bool:
     lease = find_lease(run)
     return lease is not None and lease.held
-
-
-def _number(run: str) -> int:
-    """Return which run of its day a dated run is, from 1."""
-    match = DATED.fullmatch(run)
-    return int(match[3] or 1) if match else 1
-
-
-def _check_can_be_newest(name: str, *, force: bool) -> None:
-    """Raise a FlowError if a run has the name that is no copy of a dated one."""
-    if saved_run_path(name) is None:
-        return
-    if History(name).file or not (force or shared_name(original_of(name))):
-        raise FlowError(
-            f"there is a run {name!r} already, which is no copy of a dated one; remove it with "
-            f"`ism-dask rm {name}`, or choose another name with --run"
-        )

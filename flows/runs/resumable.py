@@ -21,7 +21,6 @@ from flows.compute.session import Session, joined_cluster
 from flows.errors import FlowError
 from flows.progress.fits import ThinnedLog
 from flows.progress.watching import progress_log, progress_note, report_progress, run_context
-from flows.runs.published import publish_newest
 from flows.services.leases import HeldLease, hold_lease
 from flows.settings.fields import deciding
 from flows.settings.runs import NamedRunSettings, SavedRunSettings
@@ -240,7 +239,6 @@ def resumable_run(
             this.log.close()
         lease.check()
         results.clear()
-        publish_newest(run, settings.keep_runs)
     report_progress(1.0, f"saved {run}")
 
 

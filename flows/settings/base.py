@@ -106,13 +106,6 @@ def scheduler_setting() -> Any:
     )
 
 
-def keep_runs_setting() -> Any:
-    """Return the setting that says how many runs of one name stay."""
-    return saving_setting(
-        None, about="Keep so many runs, each saved as RUN-DATE; RUN is a copy of the newest.", ge=1
-    )
-
-
 @dataclass(frozen=True, kw_only=True)
 class DataSettings(FlowSettings):
     """Settings of a flow that reads a data set."""

@@ -13,7 +13,6 @@ from flows.settings.base import (
     CLUSTER_FILE,
     DataSettings,
     import_choices,
-    keep_runs_setting,
     scheduler_setting,
 )
 from flows.settings.fields import (
@@ -71,22 +70,12 @@ class NamedRunSettings(DataSettings):
     afresh: bool = saving_setting(
         False, about="Start from the beginning, even if a run of that name can be resumed."
     )
-    keep_runs: int | None = keep_runs_setting()
     scheduler: str | None = scheduler_setting()
     stall: float = course_setting(
         600.0,
         about="With --scheduler: a cluster counts as lost if no task ends for so many seconds.",
         ge=1,
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.run is None and self.keep_runs is not None:
-            raise SettingsError(
-                f"`keep_runs` is {self.keep_runs}, but `run` is not given; name the runs to keep",
-                "keep_runs",
-                "run",
-            )
 
     @property
     def method(self) -> str:

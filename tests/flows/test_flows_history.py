@@ -1,14 +1,12 @@
-"""Histories, of refreshed and of dated runs: old runs are pruned, the newest is published."""
+"""Histories of refreshes: old runs are pruned, what they use stays, and damage is named."""
 
 import shutil
-from datetime import UTC, datetime
 
 import pytest
 from shop import QUICK_FILE, killed_at, open_shop, refreshed, write_part
-from support import interrupted
 
 from flows.results.refresh import refresh_records
-from flows.runs.published import History, publish_newest
+from flows.runs.published import History
 from flows.services.leases import hold_lease
 from storage import (
     DamagedStore,
@@ -17,8 +15,6 @@ from storage import (
     list_runs,
     load_model,
     model_hash,
-    open_run,
-    publish_run,
     run_folder,
     saved_run_path,
     write_history,
@@ -128,73 +124,10 @@ def test_a_check_names_what_a_history_lacks(here, run_file):
     assert "published run" not in here("check", "sales").out
 
 
-def _night(here, *options):
-    """Fit W quickly as the run of a night, of which two stay; return its name."""
-    words = ("fit", "wine", "-q", 1, "--max-iter", 1, *DEPENDENCE, "--json")
-    answer = here(*words, "--run", "night", "--keep-runs", 2, *options).answer
-    assert "error" not in answer, answer
-    return str(answer["run"])
-
-
-def test_each_run_is_kept_under_its_date_and_the_newest_is_copied(here):
-    first, second = _night(here), _night(here, "--seed", 1)
-    assert first == f"night-{datetime.now(UTC):%Y-%m-%d}"
-    assert second == f"{first}-2"
-    assert open_run("night").copy_of == second
-    assert load_model("night").config["seed"] == 1
-    # An unfinished run that is older than those that stay is removed, too.
-    run_folder("night-2020-01-01").mkdir()
-    third = _night(here)
-    assert (open_run("night").copy_of, third) == (third, f"{first}-3")
-    assert {each.name for each in list_runs()} == {"night", second, third}
-    assert not run_folder("night-2020-01-01").exists()
-    assert f"night is a copy of {third}" in here("runs").out
-    listed = here("history", "night", "--json").answer["refreshes"]
-    nights = [(night, "published", night == first) for night in (first, second, third)]
-    assert [(each["run"], each["state"], each["pruned"]) for each in listed] == nights
-    assert here("rollback", "night").out == f"night is {second}\n"
-    assert load_model("night").config["seed"] == 1
-    assert here("rollback", third).out == f"night is {third}\n"
-    assert here("check").status == 0
-    assert here("show", "night").status == 0
-    # A night that is resumed late does not take the place of a later one.
-    publish_run(second, "night-2020-01-01")
-    publish_newest("night-2020-01-01", 9)
-    assert open_run("night").copy_of == third
-
-
-def test_another_run_of_the_name_is_not_replaced(here, fitted_wine):
-    publish_run(fitted_wine, "night")
-    words = ("fit", "wine", "--plain", "--keep-runs", 2)
-    message = here(*words, "--run", "night").failed(1)
-    assert "is no copy of a dated one; remove it with `ism-dask rm night`" in message
-    assert _night(here, "--force") == open_run("night").copy_of
-    with hold_lease("night-2020-01-01", "fit", {}, lambda: True):
-        refused = here(*words, "--run", "night").failed(1)
-    assert "the run 'night-2020-01-01' is being computed" in refused
-    assert "`--keep-runs` is 2, but `--run` is not given" in here(*words).failed(2)
-
-
-def test_an_interrupted_night_is_resumed_under_its_date(here, monkeypatch):
-    words = ("crossval", "wine", "--folds", 2, "--max-iter", 1, *DEPENDENCE)
-    with monkeypatch.context() as patch:
-        patch.setattr("flows.runs.crossval.Crossval.save", interrupted)
-        assert here(*words, "--run", "night", "--keep-runs", 2).status == 130
-    (unfinished,) = here("runs", "--json").answer["unfinished"]
-    assert unfinished["name"] == f"night-{datetime.now(UTC):%Y-%m-%d}"
-    assert here("resume", unfinished["name"], "--plain").status == 0
-    assert open_run("night").copy_of == unfinished["name"]
-
-
-def test_a_published_run_is_removed_by_force_only(here):
-    night = _night(here)
-    message = here("rm", "night").failed(1)
-    assert f"'night' is published: it is a copy of {night!r}" in message
-    assert here("rm", "night", "--force").out == f"removed {run_folder('night')}\n"
-    assert [each.name for each in list_runs()] == [night]
-    assert here("rm", night).status == 0
+def test_a_run_is_removed_unless_a_process_computes_it(here, fitted_wine):
+    assert here("rm", fitted_wine).out == f"removed {run_folder(fitted_wine)}\n"
     assert list_runs() == ()
-    assert "no run 'night' is saved" in here("rm", "night").failed(2)
+    assert f"no run {fitted_wine!r} is saved" in here("rm", fitted_wine).failed(2)
     assert "`run` is '../x'" in here("rm", "../x").failed(2)
     with hold_lease("busy", "fit", {}, lambda: True):
         assert "computes it since" in here("rm", "busy", "--force").failed(1)

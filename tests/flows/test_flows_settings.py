@@ -60,7 +60,7 @@ def test_a_cross_validation_by_both_criteria_takes_what_both_have():
 
 def test_name_place_and_pace_of_a_run_decide_no_number():
     wine = CrossvalSettings(dataset="wine", n_components=2)
-    other = replace(wine, run="x", force=True, afresh=True, keep_runs=3, checkpoint=9.0, stall=9.0)
+    other = replace(wine, run="x", force=True, afresh=True, checkpoint=9.0, stall=9.0)
     other = replace(other, first=2, scheduler="tcp://127.0.0.1:8786")
     assert deciding(other) == deciding(wine)
     assert deciding(replace(wine, folds=5)) != deciding(wine)
