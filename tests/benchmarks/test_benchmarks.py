@@ -51,7 +51,7 @@ def test_every_command_of_the_documentation_names_a_figure():
         for page in pages
         for words in re.findall(r"python -m benchmarks ([a-z][\w ]*)`", page.read_text())
     ]
-    assert len(commands) > 5
+    assert len(commands) > 2
     assert {name for words in commands for name in words} <= set(all_figures())
 
 
