@@ -1,6 +1,7 @@
 """Check the links of a built site: each local one leads to a page and a heading that exist.
 
-It also refuses scripts, styles and pictures from other sites, so that a reader needs no network.
+It also refuses scripts, styles and pictures from other sites, so that a reader needs no network,
+and pages without an icon, for which browsers would ask for a favicon.ico that is not there.
 
 Usage: python docs/check_links.py FOLDER
 """
@@ -21,6 +22,7 @@ class Page(HTMLParser):
     links: list[str] = field(default_factory=list)
     loaded: list[str] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
+    has_icon: bool = False
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -33,8 +35,9 @@ class Page(HTMLParser):
             self.links.append(values["href"])
         elif tag in ("script", "img", "iframe") and "src" in values:
             self.loaded.append(values["src"])
-        elif tag == "link" and "stylesheet" in values.get("rel", ""):
+        elif tag == "link" and values.get("rel", "") in ("stylesheet", "icon"):
             self.loaded.append(values["href"])
+            self.has_icon |= values["rel"] == "icon"
 
 
 def read_pages(folder: Path) -> dict[Path, Page]:
@@ -54,6 +57,8 @@ def problems_of(folder: Path) -> list[str]:
     problems = []
     for path, page in pages.items():
         where = path.relative_to(folder.resolve())
+        if not page.has_icon:
+            problems.append(f"{where}: no icon")
         for address in page.loaded:
             if urlsplit(address).netloc:
                 problems.append(f"{where}: loads {address} from another site")

@@ -39,6 +39,7 @@ numpydoc_class_members_toctree = False
 
 myst_heading_anchors = 3
 html_theme = "pydata_sphinx_theme"
+html_favicon = "icon.svg"  # without one, browsers ask for a favicon.ico
 html_theme_options = {
     "show_toc_level": 2,
     "navigation_with_keys": False,

@@ -29,7 +29,7 @@ plot.convergence(fitted)
 print(fitted.status_.meaning)
 
 # %%
-# The published system finds three features, J of which does not rise with a fourth.
+# Three features of the published system: its J would not rise with a fourth.
 
 published = SupervisedIKDR(3).fit(digits.data, digits.target)
 plot.components(published, image_shape=(8, 8))
