@@ -57,11 +57,9 @@ def problems_of(folder: Path) -> list[str]:
     problems = []
     for path, page in pages.items():
         where = path.relative_to(folder.resolve())
-        if not page.has_icon:
-            problems.append(f"{where}: no icon")
-        for address in page.loaded:
-            if urlsplit(address).netloc:
-                problems.append(f"{where}: loads {address} from another site")
+        foreign = [address for address in page.loaded if urlsplit(address).netloc]
+        problems += [f"{where}: loads {address} from another site" for address in foreign]
+        problems += [] if page.has_icon else [f"{where}: no icon"]
         for address in [*page.links, *page.loaded]:
             parts = urlsplit(address)
             if parts.scheme or parts.netloc:
