@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import subspace_angles
 from sklearn.neighbors import NearestNeighbors
 
 from flows.results.refresh import Comparison, LimitCheck, MovedWeight
@@ -21,6 +20,8 @@ from storage.tables.schema import TableSchema
 # The number of weights that are listed.
 _MOST_MOVED = 5
 _LEAST_MOVE = 5e-4
+# Rows are compared with each other in batches of this size.
+_ROWS_PER_READ = 65536
 # A difference that chance explains is within this number of its standard errors.
 _ERRORS = 3.0
 # A limit, the value that it limits, and the value in words.
@@ -35,8 +36,13 @@ def compare(
     new: Model,
     labelled: LabelledDataset,
     limits: RefreshTable,
+    *,
+    equal_rows: tuple[float, float],
 ) -> Comparison:
-    """Return a new model beside that of the published run `name`, on a sample of the new data."""
+    """Return a new model beside that of the published run `name`, on a sample of the new data.
+
+    `equal_rows` is the share of rows that equal an earlier one: of the published run, of the new.
+    """
     before, after = published.feature_names or (), new.feature_names or ()
     stored = labelled.data.X
     chosen = sample_rows(len(stored), int(new.config["seed"]))
@@ -45,31 +51,34 @@ def compare(
     lacks = [each not in after for each in before]
     moved = _in_columns_of(published, X, new)
     Z = published.transform(moved + published.mean * lacks)
-    numbers = new.class_names is None
     assert published.sample is not None
     assert new.sample is not None
-    explained, then, by_published = (
-        Explained.of(points, values, numbers=numbers)
-        for points, values in (
-            (new.sample.points, new.sample.values),
-            (published.sample.points, published.sample.values),
-            (Z, new.sample.values),
-        )
+    learned, seen = _sampled_labels(published), _sampled_labels(new)
+    explained = Explained.of(new.sample.points, seen)
+    then = Explained.of(published.sample.points, learned)
+    by_published = Explained.of(Z, seen)
+    # Rows with other labels than before: each fit may explain its own, whatever they are called.
+    foretold = Explained.of(Z, seen, (published.sample.points, learned))
+    falls = (
+        _fall(explained, then, "the new features explain", "those of its rows did", limits),
+        _fall(explained, by_published, "the new features explain", "the published ones do", limits),
+        _fall(foretold, then, "the rows of the published run predict", "they did of it", limits),
     )
-    # The sine of the largest angle between the features of the same rows. W may turn far without
-    # any consequence in directions in which the rows hardly vary.
-    centred = (each - each.mean(axis=0) for each in (Z, new.sample.points))
-    turn = float(np.sin(subspace_angles(*centred)[0]))
+    turn = _turn(published, Z, new.sample.points)
     rows_before, rows = (int(each.metrics["rows"]) for each in (published, new))
     ratio = rows / rows_before
     grown = f"there are {ratio:.3g} times as many rows as before ({rows:,}, before {rows_before:,})"
     values = (
-        _fall(explained, then, "than those of the published run did of its rows", limits),
-        _fall(explained, by_published, "than the published ones do of the same rows", limits),
+        ("max_fall", *max(falls)),
         (
             "max_turn",
             turn,
             f"the new features have turned against the published ones by a sine of {turn:.3g}",
+        ),
+        (
+            "max_equal_rows",
+            max(0.0, equal_rows[1] - equal_rows[0]),
+            f"{equal_rows[1]:.1%} of the rows equal an earlier one, before {equal_rows[0]:.1%}",
         ),
         ("max_rows", ratio, grown),
         ("min_rows", ratio, grown),
@@ -109,14 +118,27 @@ class Explained:
     error: float
 
     @classmethod
-    def of(cls, points: Array, values: Array, *, numbers: bool) -> Explained:
-        """Return it for points (m, q) with their numbers, or the codes of their classes, (m,)."""
-        Y = values[:, None] if numbers else values[:, None] == np.unique(values)
-        Y = Y - Y.mean(axis=0)
-        k = max(1, round(len(points) ** 0.5))
-        neighbours = NearestNeighbors(n_neighbors=k).fit(points).kneighbors(return_distance=False)
-        losses = ((Y - Y[neighbours].mean(axis=1)) ** 2).sum(axis=1) / (1 + 1 / k)
-        totals = (Y**2).sum(axis=1)
+    def of(
+        cls, points: Array, labels: Array, learned: tuple[Array, Array] | None = None
+    ) -> Explained:
+        """Return it for points (m, q) with their numbers, or the names of their classes, (m,).
+
+        `learned` are the points and labels that the neighbours are from, by default the others.
+        """
+        near, near_labels = (points, labels) if learned is None else learned
+        if labels.dtype.kind == near_labels.dtype.kind == "f":
+            Y, near_Y = labels[:, None], near_labels[:, None]
+        else:
+            names = np.unique(np.concatenate([labels.astype(str), near_labels.astype(str)]))
+            Y, near_Y = (
+                (each.astype(str)[:, None] == names).astype(float) for each in (labels, near_labels)
+            )
+        k = max(1, round(len(near) ** 0.5))
+        search = NearestNeighbors(n_neighbors=k).fit(near)
+        # Without points, a row is no neighbour of itself.
+        neighbours = search.kneighbors(None if learned is None else points, return_distance=False)
+        losses = ((Y - near_Y[neighbours].mean(axis=1)) ** 2).sum(axis=1) / (1 + 1 / k)
+        totals = ((Y - Y.mean(axis=0)) ** 2).sum(axis=1)
         if not totals.any():
             return cls(0.0, 0.0)
         ratio = losses.mean() / totals.mean()
@@ -124,16 +146,56 @@ class Explained:
         return cls(float(1 - ratio), float(spread / len(points) ** 0.5))
 
 
-def _fall(now: Explained, then: Explained, what: str, limits: RefreshTable) -> Value:
-    """Return the share of it by which the explained share has fallen, beyond chance."""
+def share_of_equal_rows(labelled: LabelledDataset) -> float:
+    """Return the share of rows that equal an earlier row of the data set, with its label."""
+    X, y = labelled.data.X, labelled.y.reshape(len(labelled.y), -1)
+    size = X.shape[1] + y.shape[1]
+    factors = np.random.default_rng(0).integers(2**63, size=size, dtype=np.uint64)
+    digests = []
+    for start in range(0, len(X), _ROWS_PER_READ):
+        rows = X.read(start, min(start + _ROWS_PER_READ, len(X)))
+        words = np.hstack([rows, y[start : start + len(rows)]]).astype(np.float64).view(np.uint64)
+        # The bits of small whole numbers are all high ones, which a product would shift out.
+        digests.append(((words ^ (words >> np.uint64(32))) * (2 * factors + 1)).sum(axis=1))
+    return 1 - len(np.unique(np.concatenate(digests))) / len(X)
+
+
+def _sampled_labels(model: Model) -> Array:
+    """Return the number, or the name of the class, of each row of the sample of a model."""
+    assert model.sample is not None
+    values, names = model.sample.values, model.class_names
+    return values.astype(float) if names is None else np.array(names)[values]
+
+
+def _turn(published: Model, Z: Array, points: Array) -> float:
+    """Return the sine by which the published features of rows, Z, have turned against new ones.
+
+    A feature counts by what J loses without it, against the one that it would miss most: W is
+    free to turn one that says next to nothing. W may also turn far without any consequence in
+    directions in which the rows hardly vary.
+    """
+    old, new = (each - each.mean(axis=0) for each in (Z, points))
+    basis = np.linalg.qr(new)[0]
+    lengths = np.linalg.norm(old, axis=0)
+    outside = np.linalg.norm(old - basis @ (basis.T @ old), axis=0)
+    sines = np.divide(outside, lengths, out=np.zeros_like(lengths), where=lengths > 0)
+    shares = published.metrics["contributions"] or ()
+    lost = np.array([max(each["lost"], 0.0) for each in shares])
+    return float((sines * lost / lost.max()).max() if lost.any() else sines.max())
+
+
+def _fall(
+    now: Explained, then: Explained, who: str, others: str, limits: RefreshTable
+) -> tuple[float, str]:
+    """Return the share of it by which the explained share has fallen, beyond chance, in words."""
     if then.share <= 0:
-        return "max_fall", 0.0, "the published features explain nothing of the label"
+        return 0.0, "the published features explain nothing of the label"
     fall, error = (
         1 - now.share / then.share,
         np.hypot(now.error, (1 - limits.max_fall) * then.error),
     )
-    words = f"the new features explain {now.share:.3g} of the label, {fall:.0%} less {what}"
-    return "max_fall", float(fall - _ERRORS * error / then.share), f"{words} ({then.share:.3g})"
+    words = f"{who} {now.share:.3g} of the label, {fall:.0%} less than {others} ({then.share:.3g})"
+    return max(0.0, float(fall - _ERRORS * error / then.share)), words
 
 
 def _class_values(published: Model, new: Model) -> Iterator[Value]:

@@ -144,7 +144,7 @@ def _comparison_block(last: RefreshResult) -> Block:
 
 def _figures(records: Sequence[RefreshResult]) -> list[Figure]:
     """Draw the share that is explained and the largest weights, by date."""
-    runs = list({each.run: each for each in records if each.components}.values())
+    runs = made_runs(records)
     if len(runs) < 2:
         return []
     figures, compared = [], [each.comparison for each in runs if each.comparison is not None]
@@ -155,6 +155,14 @@ def _figures(records: Sequence[RefreshResult]) -> list[Figure]:
             drawn_by_date("Explained", "The share of the label.", dates, shares),
         ]
     return figures + [_weights(runs, k) for k in range(len(runs[-1].components))]
+
+
+def made_runs(records: Sequence[RefreshResult]) -> list[RefreshResult]:
+    """Return the record of each run, oldest first; a rollback has the W of its run at a later time.
+
+    A suspicious run is counted at its last night.
+    """
+    return [each for each in records if each.made_run]
 
 
 def _weights(runs: Sequence[RefreshResult], k: int) -> Figure:

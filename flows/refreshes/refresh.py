@@ -11,7 +11,7 @@ from typing import Any
 
 from flows.errors import FlowError, SettingsError
 from flows.progress.watching import progress_note, report_progress
-from flows.refreshes.comparison import compare, doubts
+from flows.refreshes.comparison import compare, doubts, share_of_equal_rows
 from flows.reports.html import write_report
 from flows.results.refresh import (
     FAILED,
@@ -142,17 +142,20 @@ class _Refresh:
         published = load_model(self._name) if has_run else None
         run = refresh_run(self._name, 1 + len(self._history.runs))
         labelled, fitted = self._fit(run, published)
-        new, comparison = load_model(run), None
+        new, comparison, equal = load_model(run), None, share_of_equal_rows(labelled)
         if published is not None:
             report_progress(0.97, "compare with the published run")
             current = self._history.published or self._name
-            comparison = compare(current, published, new, labelled, self._plan.limits)
+            rows = (self._history.equal_rows_of(current), equal)
+            comparison = compare(
+                current, published, new, labelled, self._plan.limits, equal_rows=rows
+            )
         outcome: dict[str, Any] = {"reasons": doubts(fitted, comparison)}
         state = SUSPICIOUS if outcome["reasons"] else PUBLISHED
         if state == PUBLISHED:
             publish_run(run, self._name)
             outcome = outputs_or_reason(lambda: self._plan, self._name)
-        record = self._record_of(run, new, state)
+        record = replace(self._record_of(run, new, state), equal_rows=equal)
         return self._history.add(
             replace(record, comparison=comparison, files=files, settings=settings, **outcome)
         )

@@ -58,7 +58,8 @@ class Comparison(JsonRecord):
     """A new W beside the published one."""
 
     published: str  # the run that was published
-    # Sine of the largest angle between the new features and the published ones, of the same rows.
+    # Sine of the angle between the new features and a published one, of the same rows; each counts
+    # by what J loses without it.
     turn: float
     # The share of the label that the new features of a sample of the new rows explain: what the
     # neighbours of a row predict of it, beyond chance.
@@ -95,6 +96,7 @@ class RefreshResult(FlowResult):
     process: Mapping[str, Any] | None = None  # that of a refresh that has begun
     reasons: tuple[str, ...] = ()  # why it is suspicious, has failed, or left something as it was
     rows: int = 0
+    equal_rows: float = 0.0  # the share of them that equal an earlier one
     objective: float = 0.0
     seconds: float = 0.0
     iterations: int = 0

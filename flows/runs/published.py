@@ -106,6 +106,10 @@ class History:
         earlier = runs[: runs.index(current)] if current in runs else runs
         return next(reversed(earlier), None)
 
+    def equal_rows_of(self, run: str) -> float:
+        """Return the share of rows of a run that equal an earlier one."""
+        return next((each.equal_rows for each in self.records if each.run == run), 0.0)
+
     def begin(self, file: str) -> None:
         """Record that a refresh begins; one whose process died has failed."""
         died: dict[str, Any] = {"process": None, "reasons": ("its process ended without a word",)}

@@ -123,14 +123,14 @@ class RefreshTable(Checked):
     max_fall: float = setting(
         0.15,
         about="By which share of it the share of the label that the new features explain may fall, "
-        "against the published run, and against the published features on the new rows.",
+        "and what the rows of the published run predict of it in the published features.",
         ge=0,
         le=1,
     )
     max_turn: float = setting(
         0.85,
-        about="Sine of the largest angle by which the new features of the rows may turn against "
-        "the published ones, as W turns.",
+        about="Sine of the angle by which the new features of the rows may turn against a "
+        "published one, as W turns; a feature counts by what J loses without it.",
         gt=0,
         le=1,
     )
@@ -140,6 +140,12 @@ class RefreshTable(Checked):
     max_class_shift: float = setting(
         0.1,
         about="Share of the rows, beyond chance, that may be of another class than before.",
+        ge=0,
+        le=1,
+    )
+    max_equal_rows: float = setting(
+        0.1,
+        about="By how much the share of rows that equal an earlier row may rise.",
         ge=0,
         le=1,
     )

@@ -84,6 +84,14 @@ def shifted(frame: pd.DataFrame, deviations: float) -> pd.DataFrame:
 BAD = {
     "half of all labels at random": (half_random_labels, "max_fall: "),
     "a third class in a fifth of a file": (third_class, "max_class_changes: "),
+    "all labels inverted": (
+        lambda part, _: part.assign(churned=part["churned"].map({"yes": "no", "no": "yes"})),
+        "max_fall: the rows of the published run predict",
+    ),
+    "40% of the rows twice": (
+        lambda part, rng: pd.concat([part, part.sample(frac=0.4, random_state=rng)]),
+        "max_equal_rows: 28.6% of the rows equal an earlier one, before 0.0%",
+    ),
     "all rows doubled": (lambda part, _: pd.concat([part, part], ignore_index=True), "max_rows: "),
     "two columns renamed": (
         lambda part, _: part.rename(columns={"y": "why", "z": "zed"}),

@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Thread
 
 import numpy as np
+import pandas as pd
 import pytest
 from daskparts import ran
 from numpy.testing import assert_array_equal
@@ -34,7 +35,7 @@ from support import artifacts_of, noted_calls
 from waiting import served, wait
 
 from flows.errors import SettingsError
-from flows.refreshes.history import history_summary, known_history
+from flows.refreshes.history import history_summary, known_history, made_runs
 from flows.refreshes.refresh import check_refreshable, refresh
 from flows.runs.published import History
 from flows.settings.refresh import RefreshSettings
@@ -92,7 +93,10 @@ def _compared_by_the_definition(comparison, before, after):
     data = open_dataset("shop")
     X, y = np.asarray(data.X.read(0, len(data.X)), dtype=float), data.labels["churned"]
     old, new = (Z - Z.mean(axis=0) for Z in (before.transform(X), after.transform(X)))
-    assert comparison["turn"] == pytest.approx(np.sin(subspace_angles(old, new)[0]), abs=1e-4)
+    basis = np.linalg.qr(new)[0]
+    sines = np.linalg.norm(old - basis @ (basis.T @ old), axis=0) / np.linalg.norm(old, axis=0)
+    lost = np.array([each["lost"] for each in before.metrics["contributions"]])
+    assert comparison["turn"] == pytest.approx((sines * lost / lost.max()).max(), abs=1e-4)
     now, by_published = (_explained(each.transform(X), y) for each in (after, before))
     assert comparison["explained"] == pytest.approx(now, abs=1e-3)
     assert comparison["explained_before"] == pytest.approx(
@@ -186,6 +190,43 @@ def test_a_rollback_publishes_an_earlier_run(here, run_file):
     assert "no run of a refresh" in here("rollback", "other").failed(2)
     assert "did you mean 'sales'" in here("history", "salse").failed(2)
     assert _states() == ["published", "published", "rolled back", "rolled back"]
+
+
+@pytest.mark.long
+def test_the_pictures_of_a_history_have_each_run_once_by_date(here, run_file):
+    for _ in range(3):
+        last = refreshed(here, run_file, "--force")
+    # Equal fits: nothing has fallen, and the limit stands there once.
+    falls = [each for each in last["comparison"]["checks"] if each["limit"] == "max_fall"]
+    assert [each["value"] for each in falls] == [0.0]
+    assert here("rollback", "sales-0001").status == 0
+    drawn = made_runs(History("sales").records)
+    assert [each.run for each in drawn] == ["sales-0001", "sales-0002", "sales-0003"]
+    assert [each.time for each in drawn] == sorted(each.time for each in drawn)
+
+
+@pytest.mark.long
+def test_nights_of_one_distribution_are_published_with_a_feature_that_says_little(here, run_file):
+    """The second feature is free to turn: J loses next to nothing without it."""
+    turned = []
+    for night in range(6):
+        rng = np.random.default_rng(night)
+        frame = pd.DataFrame(rng.normal(size=(300, 5)), columns=list("vwxyz"))
+        frame["churned"] = np.where(frame["v"] + 0.3 * rng.normal(size=300) > 0, "yes", "no")
+        frame.to_parquet(run_file.parent / "parts" / "a.parquet")
+        published = load_model("sales") if night else None
+        assert refreshed(here, run_file)["state"] == "published"
+        if published is not None:
+            turned.append(_largest_turn(published, load_model("sales")))
+    assert max(turned) > 0.85
+
+
+def _largest_turn(before, after):
+    """Return the sine of the largest angle between the new features of the same rows."""
+    data = open_dataset("shop")
+    X = np.asarray(data.X.read(0, len(data.X)), dtype=float)
+    old, new = (each.transform(X) for each in (before, after))
+    return np.sin(subspace_angles(old - old.mean(axis=0), new - new.mean(axis=0))[0])
 
 
 @pytest.mark.long
