@@ -23,7 +23,6 @@ from flows.errors import FailureAnswered, FlowError, Interrupted, SettingsError,
 from flows.progress.interrupts import (
     exit_process,
     install_signal_handlers,
-    resend_lost_interrupts,
     was_interrupted,
 )
 from flows.text import printable
@@ -127,8 +126,7 @@ def _run_command() -> int:
     """Run the command; return 0, 1 (failed), 2 (wrong usage) or 130 (interrupted)."""
     try:
         _check_arguments()
-        with resend_lost_interrupts():
-            status = int(app(prog_name=app.info.name, standalone_mode=False) or 0)
+        status = int(app(prog_name=app.info.name, standalone_mode=False) or 0)
         # Typer ends silently if the interruption came before the command itself ran.
         return _report_error("interrupted", status) if status == Interrupted.status else status
     except (KeyboardInterrupt, typer.Abort):

@@ -1,21 +1,19 @@
-"""Ctrl-C always interrupts the command, and never the threads and processes it has started."""
+"""Ctrl-C and SIGTERM interrupt the command, not the threads and processes it has started."""
 
 from __future__ import annotations
 
-import _thread
 import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from types import FrameType
-from typing import Any, NoReturn
+from typing import NoReturn
 
-# Seconds after which an interruption that was lost is sent again.
-_AGAIN_SECONDS = 0.05
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_END_REQUESTED = threading.Event()
 
 
 def interrupt() -> None:
@@ -24,19 +22,18 @@ def interrupt() -> None:
     signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
 
-_END_REQUESTED = threading.Event()
-
-
 def install_signal_handlers() -> None:
-    """Install handlers of SIGINT and SIGTERM that interrupt this command, and record that.
-
-    `was_interrupted` returns the record.
-    """
+    """Raise KeyboardInterrupt on SIGTERM as on SIGINT, and record it for `was_interrupted`."""
     _END_REQUESTED.clear()
     # A process that was started with SIGINT ignored must go on ignoring it.
     if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
         signal.signal(signal.SIGINT, _on_signal)
     signal.signal(signal.SIGTERM, _on_signal)
+
+
+def _on_signal(_number: int, _frame: FrameType | None) -> None:
+    _END_REQUESTED.set()
+    raise KeyboardInterrupt
 
 
 def was_interrupted() -> bool:
@@ -47,97 +44,30 @@ def was_interrupted() -> bool:
     return _END_REQUESTED.is_set()
 
 
-class _Interruption(KeyboardInterrupt):
-    """A KeyboardInterrupt that is sent again if it is deleted while the command goes on."""
-
-    def __del__(self) -> None:
-        _send_again()
-
-
-def _on_signal(_number: int, _frame: FrameType | None) -> None:
-    _END_REQUESTED.set()
-    raise _Interruption
-
-
-# The innermost block in which lost interruptions are sent again, and those around it, unless an
-# interruption has ended it or a block within.
-_BLOCKS: list[object] = []
-
-
-def _send_again() -> None:
-    if _BLOCKS:
-        # Not by `threading`: the code that was interrupted may have its locks.
-        _thread.start_new_thread(_interrupt_again, (_BLOCKS[-1],))
-
-
-def _interrupt_again(block: object) -> None:
-    """Interrupt the command after a moment, unless the block has ended by then."""
-    time.sleep(_AGAIN_SECONDS)
-    if _BLOCKS and _BLOCKS[-1] is block:
-        interrupt()
-
-
-@contextmanager
-def resend_lost_interrupts() -> Iterator[None]:
-    """Send an interruption again if it is lost, as long as the block goes on.
-
-    Python cannot raise an exception from a destructor or from the callback of a weak reference
-    (importing a module calls some): it prints the exception, and goes on as if nobody had pressed
-    Ctrl-C. Some libraries catch every exception.
-    """
-    previous_hook, around = sys.unraisablehook, [*_BLOCKS]
-
-    def hook(lost: Any) -> None:
-        if not isinstance(lost.exc_value, KeyboardInterrupt):
-            previous_hook(lost)
-        elif not isinstance(lost.exc_value, _Interruption):
-            _send_again()
-
-    sys.unraisablehook = hook
-    _BLOCKS.append(object())
-    # Python's default handler, as in a flow run of a worker.
-    replaced = _in_main_thread() and signal.getsignal(signal.SIGINT) == signal.default_int_handler
-    if replaced:
-        signal.signal(signal.SIGINT, _on_signal)
-    try:
-        yield
-    except BaseException:
-        # The command is ending in order: do not interrupt it once more.
-        around = [] if was_interrupted() else around
-        raise
-    finally:
-        _BLOCKS[:] = around
-        sys.unraisablehook = previous_hook
-        if replaced:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _in_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()
-
-
 @contextmanager
 def delay_interrupts() -> Iterator[None]:
-    """Delay an interruption until the block ends.
+    """Delay an interruption until the block, in which Dask starts, has ended.
 
     Threads that start in the block, and the processes that those start, never receive one: a
     terminal sends it to all processes, and workers would print long reports of it.
     """
     # Otherwise the first thread that needs the resource tracker starts it, which unblocks SIGINT.
     resource_tracker.ensure_running()
-    received: list[int] = []
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    # Another thread may receive it, upon which Python calls the handler in the main thread.
-    handler = signal.getsignal(signal.SIGINT)
-    if _in_main_thread():
-        signal.signal(signal.SIGINT, lambda number, _: received.append(number))
+    # SIGTERM must still end those processes. Another thread may receive either signal, upon which
+    # Python calls the handler in the main thread.
+    received: list[int] = []
+    is_main = threading.current_thread() is threading.main_thread()
+    handlers = {each: signal.getsignal(each) for each in _SIGNALS if is_main}
+    for each in handlers:
+        signal.signal(each, lambda number, _: received.append(number))
     try:
         yield
     finally:
-        if _in_main_thread():
-            signal.signal(signal.SIGINT, handler)
+        for each, handler in handlers.items():
+            signal.signal(each, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        if received and callable(handler):
+        if received and callable(handler := handlers[signal.Signals(received[0])]):
             handler(received[0], None)
 
 

@@ -30,7 +30,6 @@ from prefect.utilities.urls import url_for
 from flows.errors import FlowError, Interrupted, RunHeldError
 from flows.progress.interrupts import (
     go_on_without_readers,
-    resend_lost_interrupts,
     skip_exit_handlers,
     was_interrupted,
 )
@@ -302,7 +301,6 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
         if scheduled and (later := _run_instead(scheduled)):
             this.interrupted(f"missed, and a later run of its schedule has begun, {later}")
         with (
-            resend_lost_interrupts(),
             follower,
             watch_progress(follower),
             in_context(page=url, describe=this.describe, step=this.step),
@@ -313,7 +311,7 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     except (KeyboardInterrupt, TerminationSignal):
         this.interrupted()
     except Exception as error:
-        if was_interrupted():
+        if was_interrupted() or follower.ended_by:
             this.interrupted()
         if scheduled and isinstance(error, RunHeldError):
             this.interrupted(f"not needed: {error}")

@@ -39,6 +39,8 @@ _ENDINGS = {
     StateType.CANCELLED: "cancelled",
     StateType.PAUSED: "suspended",
 }
+# Seconds that an interrupted run has to save its last iteration and leave its cluster.
+_PATIENCE = 60.0
 # Seconds until the next attempt if the server is away.
 _RETRY_SECONDS = 5.0
 # When the run has ended, a server that is busy or away gets this number of attempts, with this
@@ -61,7 +63,7 @@ class LiveRun:
     def __init__(self, run: UUID, key: str, title: str, beat: Callable[[], None]) -> None:
         # How somebody has ended the run, such as "cancelled in the Prefect UI". If it is not empty,
         # the main thread has been interrupted.
-        self.ended_by = ""
+        self.ended_by, self._next_interrupt = "", 0.0
         self._run, self._key, self._beat = run, key, beat
         self._description: dict[str, Any] | None = None
         self._share, self._text = 0.0, title
@@ -214,8 +216,11 @@ class LiveRun:
         return client.create_artifact(artifact).id
 
     def _interrupt_if_ended(self, client: SyncPrefectClient) -> None:
-        """Interrupt the main thread, once, if the run was cancelled, suspended or deleted."""
-        if self.ended_by or not self._may_interrupt:
+        """Interrupt the main thread if the run was cancelled, suspended or deleted.
+
+        If the run goes on all the same, it is interrupted again: a library may have caught it.
+        """
+        if not self._may_interrupt or time.monotonic() < self._next_interrupt:
             return
         try:
             state = client.read_flow_run(self._run).state
@@ -224,6 +229,7 @@ class LiveRun:
             how = "deleted"
         if how:
             self.ended_by = f"{how} in the Prefect UI"
+            self._next_interrupt = time.monotonic() + _PATIENCE
             interrupt()
 
 

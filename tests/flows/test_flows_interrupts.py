@@ -1,14 +1,15 @@
-"""Interruptions: always heard, by the command."""
+"""Interruptions are heard by the command, in the end also those that come at a bad moment."""
 
 import signal
+import threading
 import time
-import weakref
 
 import pytest
 
 from flows.progress.interrupts import (
+    delay_interrupts,
     install_signal_handlers,
-    resend_lost_interrupts,
+    interrupt,
     was_interrupted,
 )
 
@@ -22,85 +23,31 @@ def _as_a_command():
         signal.signal(number, handler)
 
 
-def call_while_deleting(callback):
-    """Call back from where Python drops all exceptions."""
-    reference = weakref.ref(set(), callback)
-    assert reference() is None
-
-
-def interrupt(_):
-    signal.raise_signal(signal.SIGINT)
-
-
-@pytest.mark.parametrize("lost", [1, 3])
-def test_an_interruption_that_python_drops_comes_again(lost):
-    left = [lost]
-
-    def ended(_):
-        left[0] -= 1
-        interrupt(_)
-
-    def lose_and_wait():
-        for _ in range(lost):
-            call_while_deleting(ended)
-        time.sleep(10)
-
-    with pytest.raises(KeyboardInterrupt), resend_lost_interrupts():
-        lose_and_wait()
-    assert left == [0]
-    # Those that were lost besides have nothing more to say.
-    time.sleep(0.3)
-
-
-def test_what_was_heard_within_does_not_come_again():
-    def lose_and_hear():
-        call_while_deleting(interrupt)
-        raise KeyboardInterrupt
-
-    with resend_lost_interrupts():
-        with pytest.raises(KeyboardInterrupt), resend_lost_interrupts():
-            lose_and_hear()
-        time.sleep(0.3)
-
-
-def test_an_interruption_that_is_caught_with_all_there_is_comes_again():
-    caught = []
-
-    def deaf():
-        try:
-            signal.raise_signal(signal.SIGINT)
-        except BaseException as interruption:
-            caught.append(type(interruption))
-        time.sleep(10)
-
-    with pytest.raises(KeyboardInterrupt), resend_lost_interrupts():
-        deaf()
-    assert len(caught) == 1
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_both_signals_interrupt_and_are_recorded(number):
+    assert not was_interrupted()
+    with pytest.raises(KeyboardInterrupt):
+        signal.raise_signal(number)
     assert was_interrupted()
 
 
-def test_an_interruption_on_its_way_up_does_not_come_again():
-    seen = []
-
-    def slow_to_end():
-        try:
-            signal.raise_signal(signal.SIGINT)
-        finally:
-            time.sleep(0.3)
-            seen.append("in order")
-
-    with pytest.raises(KeyboardInterrupt), resend_lost_interrupts():
-        slow_to_end()
-    assert seen == ["in order"]
+def test_a_thread_interrupts_the_command():
+    caller = threading.Timer(0.1, interrupt)
+    caller.start()
+    with pytest.raises(KeyboardInterrupt):
+        time.sleep(10)
+    caller.join()
 
 
-def test_what_else_python_drops_is_told_as_before(monkeypatch):
-    printed = []
-    monkeypatch.setattr("sys.unraisablehook", lambda lost: printed.append(str(lost.exc_value)))
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interruption_waits_until_dask_has_started(number):
+    done = []
 
-    def ended(_):
-        raise ValueError("not an interruption")
+    def start():
+        with delay_interrupts():
+            signal.raise_signal(number)
+            done.append("started")
 
-    with resend_lost_interrupts():
-        call_while_deleting(ended)
-    assert printed == ["not an interruption"]
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert done == ["started"]
