@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from flows.progress.watching import PHASE, ProgressShare, progress_log, repeated
+from flows.progress.watching import ProgressShare, progress_log, repeated
 from ism_dask.observe import watching_fits
 from ism_dask.observe.progress import FitProgress
 from ism_dask.records.iteration import Round, State, Stopping
@@ -100,7 +100,7 @@ class FitReports(FitProgress):
         """Write to the log which phase of the fit it is in, once it is another."""
         if phase != self._phase:
             self._phase = phase
-            progress_log(self._part.named_line(f"{PHASE}{phase}"))
+            progress_log(self._part.named_line(f"phase: {phase}"))
 
 
 @contextmanager

@@ -15,8 +15,6 @@ from ism_dask.threads import bound
 
 T = TypeVar("T")
 
-# How a line of the log begins that names the phase that a run has entered.
-PHASE = "phase: "
 # Seconds between the repeated reports of one step, in which the time left counts down.
 _EVERY = 0.5
 

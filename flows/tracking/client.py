@@ -128,12 +128,12 @@ def deliver(receipt: RunReceipt) -> None:
         is_cancelling = state is not None and state.is_cancelling()
         if is_cancelling and receipt.by_worker and time() - receipt.renewed < _WORKER_SECONDS:
             return
-        # If it was begun again since, or is to be, its state is that of another attempt.
-        is_past = 0 < receipt.attempt < run.run_count or run.state_type in _TO_BEGIN
-        if not is_past:
+        # If it was begun again since, its state and its tasks are those of another attempt.
+        if not 0 < receipt.attempt < run.run_count:
             ending = _ending(receipt, is_cancelling=is_cancelling)
             receipt = send_pages(receipt, client)
-            if state is None or not state.is_final():
+            # One that is to begin again, such as a suspended one, does not end.
+            if state is None or not (state.is_final() or state.type in _TO_BEGIN):
                 client.set_flow_run_state(run.id, ending, force=True)
             _end_tasks(client, run.id, ending.type)
     receipt.remove()

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -17,8 +16,7 @@ from uuid import UUID
 import httpx
 from prefect import Flow, State, task
 from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.filters import FlowRunFilter
-from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import Abort, FailedRun, ObjectNotFound, TerminationSignal
 from prefect.flow_engine import run_flow as run_by_prefect
 from prefect.runtime import flow_run
@@ -63,8 +61,6 @@ from storage import StorageError
 
 # Seconds that a finished run waits for a server that is away, and seconds between two attempts.
 _PATIENCE, _RETRY_SECONDS = 180.0, 1.0
-# A scheduled run that begins later than this was missed: its machine was off, or had no worker.
-_MISSED = timedelta(minutes=1)
 
 
 def is_transient(_task: Any, _run: Any, state: State[Any]) -> bool:
@@ -172,13 +168,29 @@ class TrackedRun:
     def step(self, title: str, work: Callable[[], Any]) -> Any:
         """Do a step of the run as a task, after the one before it in the graph of the run."""
         named = step_task.with_options(name=title.partition(" ")[0])  # "fold" of all folds
-        given: Any = title, quote(work)  # Prefect does not look into what is quoted
-        self._last_step = [named(*given, wait_for=self._last_step, return_state=True)]
-        return self._last_step[0].result()
+
+        def interruptible() -> Any:
+            try:
+                return work()
+            except (KeyboardInterrupt, TerminationSignal):
+                return Cancelled()  # the task raises nothing: Prefect would log a crash
+
+        given: Any = title, quote(interruptible)  # Prefect does not look into what is quoted
+        state = named(*given, wait_for=self._last_step, return_state=True)
+        if state.is_cancelled():
+            raise KeyboardInterrupt
+        self._last_step = [state]
+        return state.result()
 
     def describe(self, settings: FlowSettings) -> None:
         """Have name and tags of the flow run replaced, once its data are read."""
         self._follower.describe(settings.flow_run_name, {*self._tags, *settings.tags})
+        run = getattr(settings, "run", None)
+        if run is not None and not self.receipt.by_worker:
+            progress_log(
+                f"to cancel it: `ism-dask cancel {run}` on this machine, for the page in Prefect "
+                "cancels runs of a worker alone"
+            )
 
     def page(self, markdown: str, about: str) -> ArtifactPage:
         """Return a markdown artifact for `finished`; `about` is the description on its card."""
@@ -296,10 +308,7 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     this = TrackedRun(key, receipt, follower)
     run_context().begun.append(this)
     this.describe(settings)
-    scheduled = known if known and known.auto_scheduled else None
     try:
-        if scheduled and (later := _run_instead(scheduled)):
-            this.interrupted(f"missed, and a later run of its schedule has begun, {later}")
         with (
             follower,
             watch_progress(follower),
@@ -313,36 +322,10 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     except Exception as error:
         if was_interrupted() or follower.ended_by:
             this.interrupted()
-        if scheduled and isinstance(error, RunHeldError):
+        if known and known.auto_scheduled and isinstance(error, RunHeldError):
             this.interrupted(f"not needed: {error}")
         this.failed(error)
         raise
-
-
-def _run_instead(run: FlowRun) -> str:
-    """Return the name of the run that does the work of a scheduled run that was missed, or "".
-
-    Runs of a schedule that were due while the machine was off all begin when it is back. Those that
-    were missed give way to a later one.
-
-    We do without the limits of Prefect for runs at one time: they depend on leases, and Prefect
-    ends a run that cannot renew its lease because the server is away.
-    """
-    now, due = datetime.now(UTC), run.expected_start_time
-    if due is None or now - due < _MISSED:
-        return ""
-    only = FlowRunFilter.model_validate(
-        {
-            "deployment_id": {"any_": [run.deployment_id]},
-            "expected_start_time": {"after_": due, "before_": now},
-            "state": {"type": {"any_": [StateType.PENDING, StateType.RUNNING]}},
-            "id": {"not_any_": [run.id]},
-        }
-    )
-    with suppress(ServerUnreachable), prefect_client() as client:
-        others = client.read_flow_runs(flow_run_filter=only)
-        return next((other.name for other in others if other.auto_scheduled), "")
-    return ""
 
 
 def current_flow_run() -> dict[str, str | None]:

@@ -14,18 +14,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 import httpx
-from prefect import State, get_run_logger, task
+from prefect import get_run_logger
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
-from prefect.client.schemas.objects import StateType, TaskRunResult
+from prefect.client.schemas.objects import StateType
 from prefect.exceptions import MissingContextError, ObjectNotFound
-from prefect.states import Completed, Failed, Running
 
 from flows.progress.interrupts import interrupt
-from flows.progress.watching import PHASE
 from flows.tracking.client import ServerUnreachable, prefect_client
 from ism_dask.observe.progress import TimeLeft
 
@@ -46,11 +44,6 @@ _RETRY_SECONDS = 5.0
 # When the run has ended, a server that is busy or away gets this number of attempts, with this
 # number of seconds between them.
 _LAST_TRIES, _LAST_SECONDS = 3, 1.0
-
-
-@task(name="phase")
-def _phase() -> None:
-    """Stand for a phase of a fit."""
 
 
 class LiveRun:
@@ -75,10 +68,6 @@ class LiveRun:
         # Lines for the log of the run, with their times: they wait here while the server is away.
         self._lines: deque[tuple[float, str]] = deque()
         self._last_line = time.monotonic()
-        # Phases that the server does not know yet, and the task that stands for the last one.
-        self._phases: deque[str] = deque()
-        self._phase_task: UUID | None = None
-        self._failed = False
         self._ended = threading.Event()
         self._may_interrupt = threading.current_thread() is threading.main_thread()
         self._thread = threading.Thread(
@@ -89,8 +78,7 @@ class LiveRun:
         self._thread.start()
         return self
 
-    def __exit__(self, kind: object, *_: object) -> None:
-        self._failed = kind is not None
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
 
@@ -112,8 +100,6 @@ class LiveRun:
         """Have the line written to the log of the run, with the present time."""
         self._last_line = time.monotonic()
         self._lines.append((time.time(), text))
-        if text.startswith(PHASE):
-            self._phases.append(text.removeprefix(PHASE))
 
     def _follow(self) -> None:
         tries_at_the_end = _LAST_TRIES
@@ -135,8 +121,6 @@ class LiveRun:
                 self._update(client)
             self._show_description(client)
             self._show_progress(client, self._text)
-            self._show_phases(client)
-            self._end_phase(client, Failed() if self._failed else Completed())
             self._write_log()
 
     def _update(self, client: SyncPrefectClient) -> None:
@@ -146,7 +130,6 @@ class LiveRun:
         self._show_description(client)
         self._show_progress(client, self._time_left.after(self._text))
         self._show_dashboard(client)
-        self._show_phases(client)
         self._write_log()
 
     def _show_description(self, client: SyncPrefectClient) -> None:
@@ -174,25 +157,6 @@ class LiveRun:
             link = f"[{self.dashboard}]({self.dashboard})"
             self._create(client, "markdown", link, "The Dask cluster at work", "dashboard")
             self._dashboard_linked = True
-
-    def _show_phases(self, client: SyncPrefectClient) -> None:
-        """Show the phases of a fit as tasks, each after the one before, in the graph of the run."""
-        while self._phases:
-            name, before = self._phases[0], self._phase_task
-            self._end_phase(client, Completed())
-            self._phase_task = client.create_task_run(
-                _phase,
-                self._run,
-                dynamic_key=str(uuid4()),
-                name=name,
-                state=Running(),
-                task_inputs={"after": [TaskRunResult(id=before)]} if before else None,
-            ).id
-            self._phases.popleft()
-
-    def _end_phase(self, client: SyncPrefectClient, state: State[Any]) -> None:
-        if self._phase_task is not None:
-            client.set_task_run_state(self._phase_task, state, force=True)
 
     def _write_log(self) -> None:
         """Write the waiting lines to the log of the run; called when the server has answered."""

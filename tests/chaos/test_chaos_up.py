@@ -2,12 +2,11 @@
 
 import time
 from contextlib import suppress
-from datetime import UTC, datetime
 
 import httpx
 import numpy as np
 import pytest
-from serving import OVER, ended, home_for_up, own_ports, running_worker, start_up
+from serving import OVER, ended, home_for_up, own_ports, start_up
 from support import exact_fit, store_own, undisturbed
 from tally import few_and_many
 from waiting import wait
@@ -43,45 +42,6 @@ def test_a_run_outlives_a_service(tally, count, service, up, monkeypatch):
         saved = saved_run_path(str(mine.run)) is not None
         wrong = saved and not np.array_equal(load_model(str(mine.run)).components, whole.components)
         row.add(survived=end == "COMPLETED" and saved, wrong=wrong)
-
-
-@few_and_many(few=1, many=3)
-def test_missed_runs_give_way_to_a_later_one(tally, count, up, monkeypatch):
-    """As after days without the machine: all runs that were due since begin at once."""
-    monkeypatch.setenv("ISM_DASK_HOME", up.environment["ISM_DASK_HOME"])
-    row = tally("a worker is away while runs of a schedule are due", count)
-    for number in range(count):
-        row.add(survived=_catch_up(up, f"missed-{number}"))
-
-
-def _catch_up(up, run):
-    """Return whether, of runs that were missed, all but the last gave way."""
-    settings = {
-        name: value for name, value in exact_fit(run, 300).to_json().items() if value is not None
-    }
-    every = up.deployed(run, interval=25, parameters={"settings": settings})
-    time.sleep(100)  # a run that is late by a minute was missed
-    due = _due(up, every)
-    missed = {run["id"] for run in due if run["estimated_start_time_delta"] > 60}
-    late = [run["id"] for run in due]
-    with running_worker(up.api, run):
-        wait(lambda: not {run["id"] for run in _due(up, every)} & {*late})
-        up.request("PATCH", f"deployments/{every}", json={"paused": True})
-        for each in late:
-            wait(lambda run=each: _end(up, run), 180)
-    ends = {run: up.run(run)["state"] for run in late}
-    explained = all("a later run" in str(ends[run]["message"]) for run in missed)
-    return len(missed) > 0 and explained and "COMPLETED" in {ends[run]["type"] for run in late}
-
-
-def _due(up, deployment):
-    """Return the runs of a deployment that nobody has begun though they are due, in order."""
-    due = {
-        "state": {"type": {"any_": ["SCHEDULED"]}},
-        "expected_start_time": {"before_": datetime.now(UTC).isoformat()},
-    }
-    mine = {"id": {"any_": [deployment]}}
-    return up.find("flow_runs", deployments=mine, flow_runs=due, sort="EXPECTED_START_TIME_ASC")
 
 
 def _kill(service):

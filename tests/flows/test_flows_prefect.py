@@ -20,7 +20,7 @@ from waiting import served, wait
 
 from flows.builtin.raw_files import DownloadError
 from flows.compute.health import ClusterLost
-from flows.errors import FlowError, SettingsError
+from flows.errors import FlowError, Interrupted, SettingsError
 from flows.reports.summary import summarise
 from flows.runs.crossval import run_crossval
 from flows.runs.data import store_dataset
@@ -125,7 +125,7 @@ def test_fit_shows_what_it_keeps(serving):
     plain = run_fit(replace(settings, run="plain"))
     assert result.objective == plain.objective
     assert result.loadings == plain.loadings
-    tasks = {"ingest breast_cancer", "fit W", "iterations", "checking"}
+    tasks = {"ingest breast_cancer", "fit W"}
     assert set(serving.tasks_of(str(run.id))) == tasks
     name = "two: breast_cancer linear q=2, engine auto, on this machine"
     assert (run.name, run.state.is_completed()) == (name, True)
@@ -135,6 +135,18 @@ def test_fit_shows_what_it_keeps(serving):
     assert artifacts["fit-breast-cancer-linear-progress"].data == 100
     with pytest.raises(FlowError, match="--force"):
         flown("fit", settings)
+
+
+def test_an_interrupted_run_is_cancelled_and_not_called_a_crash(serving, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("flows.run_flows.store_dataset", interrupted)
+    with pytest.raises(Interrupted):
+        flown("ingest", IngestSettings(dataset="wine", force=True))
+    (run,) = serving.find("flow_runs", flow_runs={"state": {"type": {"any_": ["CANCELLED"]}}})
+    wait(lambda: serving.tasks_of(run["id"]) == {"store wine": "CANCELLED"})
+    assert not any("Crash" in each["message"] for each in serving.logs_of(run["id"]))
 
 
 @pytest.mark.long
@@ -150,6 +162,7 @@ def test_the_log_is_a_diary_of_the_run(apart, serving):
     lines = [each["message"] for each in logs if each["name"] == "prefect.flow_runs"]
     diary = [line for line in lines if re.match("fit: |data: |iteration|checkpoint|result: ", line)]
     assert diary[0].startswith("fit: dataset=own, run=diary, sigma=median, engine=exact, tol=1e-12")
+    assert any("`ism-dask cancel diary`" in line for line in lines)  # greyed out on its page
     assert diary[1].startswith("data: own, 3,000 rows, 4 columns, digest ")
     assert diary[1].endswith("label y, 3 classes; new features q: 2")
     assert any(re.fullmatch(r"iteration 1: J \S+, change \S+, \S+ s", line) for line in diary)
