@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -128,14 +129,71 @@ def _measure(
         )
 
 
-def findings(result: FitResult | ClusterResult, model: Model | None) -> Iterator[Figure]:
-    """Yield the figures of the result except its components: spectrum, rows, and responses."""
-    if model is None:
-        return
+def _spectrum(result: FitResult | ClusterResult, model: Model) -> Iterator[Figure]:
+    """Draw the eigenvalues of a fit by dependence, with the next one."""
     values, gap = model.eigenvalues, result.eigengap
     next_value = float(values[-1] - gap) if math.isfinite(gap) else None
     draw = drawing.draw_spectrum
     yield drawn("Spectrum", say("figure.spectrum"), draw, values=values, next_value=next_value)
+
+
+def _by_features(result: FitResult | ClusterResult, model: Model) -> Iterator[Figure]:
+    """Draw what 1, 2, ... new features explain if a fit by prediction tried these, else each."""
+    if result.dimensions:
+        yield drawn(
+            "Explained by 1, 2, ... new features",
+            say("chosen.explained"),
+            draw_by_number,
+            numbers=[each.q for each in result.dimensions],
+            lines={"explained": [each.explained for each in result.dimensions]},
+            unit="number of new features",
+            quantity="share of the label",
+            chosen=len(result.eigenvalues),
+        )
+    elif result.contributions:
+        alone, lost = (
+            [getattr(each, name) * result.objective for each in result.contributions]
+            for name in ("alone", "lost")
+        )
+        yield drawn(
+            "J of each new feature",
+            say("figure.contributions", J=number(result.objective)),
+            draw_by_number,
+            numbers=range(1, model.n_components + 1),
+            lines={"J of it alone": alone, "what J loses without it": lost},
+            unit="new feature",
+            quantity="J",
+        )
+
+
+def draw_by_number(
+    ax: Any,
+    numbers: Sequence[int],
+    lines: Mapping[str, Sequence[float]],
+    *,
+    unit: str,
+    quantity: str,
+    chosen: int | None = None,
+) -> drawing.Entries | None:
+    """Draw one quantity or two by a whole number, and which number was chosen."""
+    styles = ({"color": drawing.BLUE, "marker": "o"}, {"color": drawing.RED, "marker": "s"})
+    for (name, values), style in zip(lines.items(), styles, strict=False):
+        ax.plot(numbers, values, label=name, ls="-" if style is styles[0] else "--", **style)
+    if chosen is not None:
+        ax.axvline(chosen, color=drawing.GREY, ls=":")
+        unit = f"{unit} (dotted: {chosen}, chosen)"
+    drawing.name_whole_numbers(ax, unit, quantity, numbers)
+    return drawing.labelled(ax) if len(lines) > 1 else None
+
+
+def findings(result: FitResult | ClusterResult, model: Model | None) -> Iterator[Figure]:
+    """Yield the figures of the result except its components.
+
+    They show the worth of each feature, the rows, and the label along single features.
+    """
+    if model is None:
+        return
+    yield from _by_features(result, model) if result.predicts else _spectrum(result, model)
     sample = model.sample
     if sample is None or len(sample.points) == 0:
         return

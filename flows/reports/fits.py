@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -26,20 +25,26 @@ _SHARES = 10
 def fit_summary(result: FitResult, view: View | None) -> Summary:
     """Return the summary of a fit."""
     model = view.model if view else None
+    trust, figures_of_fit = fit_quality(result), _fit_facts(result)
+    top = _answers(result, trust) if result.predicts else figures_of_fit
     return Summary(
         subject=data_subject("W of all rows of", result),
         short=data_in_short(result),
         headline=f"J {number(result.objective)}",
         finding=_fit_finding(result),
-        facts=_fit_facts(result),
+        facts=top,
         blocks=(
             Block("What was found", pictures=tuple(figures.findings(result, model))),
             features_block(result, model),
             *_dimensions(result),
             *_selection(result),
             *([] if result.certainty is None else [certainty_block(result.certainty)]),
-            Block("How it went", pictures=tuple(figures.course(result, model))),
-            Block("How far to trust it", facts=fit_quality(result)),
+            Block(
+                "How it went",
+                facts=figures_of_fit if result.predicts else (),
+                pictures=tuple(figures.course(result, model)),
+            ),
+            Block("How far to trust it", facts=trust),
         ),
     )
 
@@ -118,6 +123,21 @@ def _fit_finding(result: FitResult) -> str:
         return words
     low, high = result.certainty.standardized_interval
     return f"{words}; W is {low:.2g} to {high:.2g} from the truth, where 1 is a right angle"
+
+
+def _answers(result: FitResult, trust: Sequence[Fact]) -> tuple[Fact, ...]:
+    """Return the four figures of a fit by prediction that need no mathematics."""
+    tried = result.selection.tried[:1] if result.selection else ()
+    unseen = f"{share(tried[0].explained)} +- {share(tried[0].error)}" if tried else "not known"
+    doubts = result.certainty.doubts if result.certainty else ()
+    others = result.selection is not None and result.selection.other_maximum > 0
+    is_sure = not (doubts or others or any(each.warnings for each in trust))
+    return (
+        Fact("Explained in unseen rows", unseen, say("answers.unseen")),
+        Fact("Rows", f"{result.rows:,}", say("answers.rows")),
+        Fact("New features", f"{len(result.eigenvalues):,}", say("answers.features")),
+        Fact("Sure", "yes" if is_sure else "no", say("answers.sure")),
+    )
 
 
 def _fit_facts(result: FitResult) -> tuple[Fact, ...]:
@@ -241,7 +261,6 @@ def _dimensions(result: FitResult) -> list[Block]:
     tried = result.dimensions
     if not tried:
         return []
-    numbers, chosen = [each.q for each in tried], len(result.eigenvalues)
     rows = tuple(
         (
             f"{each.q} (chosen)" if each.q == result.n_components else f"{each.q}",
@@ -251,53 +270,21 @@ def _dimensions(result: FitResult) -> list[Block]:
         )
         for each in tried
     )
-    explained = drawn(
-        "Explained by q",
-        say("chosen.explained"),
-        _draw_trials,
-        numbers=numbers,
-        values=[each.explained for each in tried],
-        quantity="share of y explained",
-        chosen=chosen,
-    )
     gain = drawn(
         "Gain by q",
         say("chosen.gain"),
-        _draw_trials,
-        numbers=numbers,
-        values=[each.gain for each in tried],
-        needed=[each.needed_gain for each in tried],
+        figures.draw_by_number,
+        numbers=[each.q for each in tried[1:]],  # the first one has no gain
+        lines={
+            "gain": [each.gain for each in tried[1:]],
+            "gain that is needed": [each.needed_gain for each in tried[1:]],
+        },
+        unit="number of new features q",
         quantity="gain of log evidence per row",
-        chosen=chosen,
+        chosen=len(result.eigenvalues),
     )
     table = Table(say("chosen.dimensions"), ("q", "explained", "gain", "needed"), rows)
-    return [
-        Block("How many new features", tables=(table,), pictures=(explained, gain), detail=True)
-    ]
-
-
-def _draw_trials(
-    ax: Any,
-    numbers: Sequence[int],
-    values: Sequence[float],
-    *,
-    quantity: str,
-    chosen: int,
-    needed: Sequence[float] | None = None,
-) -> drawing.Entries | None:
-    """Draw a quantity by the number of new features, and which number was chosen.
-
-    If what a further feature needs is given, the quantity is a gain, which the first one has not.
-    """
-    shown = slice(needed is not None, None)
-    ax.plot(numbers[shown], values[shown], color=drawing.BLUE, marker="o", label="gain")
-    if needed is not None:
-        label = "gain that is needed"
-        ax.plot(numbers[shown], needed[shown], color=drawing.RED, marker="s", ls="--", label=label)
-    ax.axvline(chosen, color=drawing.GREY, ls=":")
-    unit = f"number of new features q (dotted: {chosen}, chosen)"
-    drawing.name_whole_numbers(ax, unit, quantity, numbers)
-    return None if needed is None else drawing.labelled(ax)
+    return [Block("How many new features", tables=(table,), pictures=(gain,), detail=True)]
 
 
 def _selection(result: FitResult) -> list[Block]:

@@ -46,8 +46,9 @@ _COLOURS = (
 _NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
 # More dots than this are drawn as an image within the drawing, with so many dots an inch.
 _MOST_DOTS, _IMAGE_DPI = 300, 100
-# Most entries of a legend, the height of a line of them, and the letters of a line.
-_MAX_ENTRIES, _LINE, _LETTERS = 24, 20.0, 56
+# Most entries of a legend, the height of a line of them, the letters of a line, and those that
+# have the room of the sign of an entry and the space around it.
+_MAX_ENTRIES, _LINE, _LETTERS, _SIGN = 24, 20.0, 60, 9
 # Most dates at an axis.
 _MAX_DATES, _SECONDS_PER_DAY = 5, 86_400
 # The smallest height of an image in pixels.
@@ -151,7 +152,7 @@ def _add_legend_below(canvas: Canvas, entries: Entries) -> None:
         shown = entries[: _MAX_ENTRIES - 1]
         shown.append((Line2D([], [], ls=""), f"and {len(entries) - len(shown)} more"))
     longest = max(len(name) for _, name in shown)
-    columns = min(len(shown), max(1, _LETTERS // (longest + 4)))
+    columns = min(len(shown), max(1, _LETTERS // (longest + _SIGN)))
     lines = -(-len(shown) // columns)
     canvas.set_figheight(canvas.get_figheight() + _LINE * lines / DPI)
     drawing.add_legend(canvas, shown, loc="outside lower center", ncols=columns)

@@ -10,8 +10,15 @@ from xml.etree import ElementTree
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.figure import Figure as Canvas
 
-from flows.reports.pictures import draw_lines, drawn, weights_image
+from flows.reports.pictures import (
+    _add_legend_below,
+    draw_lines,
+    drawn,
+    page_style,
+    weights_image,
+)
 from ism_dask.pictures import drawing
 from ism_dask.pictures.drawing import BLUE, COLOURS, RED, class_style
 
@@ -80,6 +87,19 @@ def test_a_legend_has_room_for_some_classes_alone():
     picture = SOME_CLASSES(codes=np.arange(1000) % 40, names=[str(k) for k in range(40)])
     assert "and 17 more" in texts(picture)
     assert len(picture.content) < 120_000
+
+
+@pytest.mark.parametrize("names", ["0123456789", ["some class", "other class"] * 4])
+def test_a_legend_is_as_wide_as_its_drawing(names):
+    ax = Canvas(figsize=(480 / 72, 4), dpi=72).add_subplot()
+    with page_style():
+        entries = [(ax.plot([0, 1])[0], name) for name in names]
+        _add_legend_below(ax.figure, entries)
+        ax.figure.draw_without_rendering()
+        (legend,) = ax.figure.legends
+        box = legend.get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= 480
 
 
 def test_equal_looks_mean_equal_classes():

@@ -56,7 +56,7 @@ def rendered(home_of_runs):
 # Some of the texts in the drawings of a page.
 DRAWN = {
     "fit": {"new features", "eigengap 404.8", "class_1", "alcohol", "objective J", "iteration"},
-    "mine": {"new features", "objective J"},
+    "mine": {"share of the label", "objective J"},
     "cluster": {"cluster 3", "round", "movement of W or the embedding"},
     "crossval": {"fold", "accuracy"},
 }
@@ -190,7 +190,13 @@ def test_pictures_of_dimensions_show_all_trials(canvases):
     record = {**FITTED, "kernel": "gaussian", "dimensions": [vars(trial) for trial in trials]}
     blocks = summarise(FitResult.from_json({**record, "run": "x"})).blocks
     (block,) = (each for each in blocks if each.title == "How many new features")
-    assert all(each.content for each in block.pictures)
+    prediction = {"width": 1.0, "ridge": 0.1, "target": "mean"}
+    result = FitResult.from_json({**record, "run": "x", "selection": prediction})
+    model = Model(np.eye(1, 3), np.zeros(3), np.ones(3), np.ones(1))
+    first = next(figures.findings(result, model))
+    assert first.title == "Explained by 1, 2, ... new features"
+    assert "gap" not in first.caption  # of eigenvalues, which mean nothing to a prediction
+    assert all(each.content for each in (first, *block.pictures))
     explained, gain = (figure.axes[0].lines for figure in canvases)
     drawn = [line.get_xydata().T.round(9).tolist() for line in (*explained, *gain)]
     chosen = len(FITTED["eigenvalues"])

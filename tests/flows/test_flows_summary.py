@@ -5,7 +5,7 @@ import math
 import platform
 import re
 import shlex
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -230,6 +230,17 @@ def test_a_fit_by_prediction_says_what_was_chosen_and_what_j_is():
     advised = _fit(**shown, selection=selection, components_advice="take fewer `n_components`")
     assert quality(advised, "Number of new features").warnings == ("Take fewer --components",)
     assert values(summarise(_fit(**shown)).facts)["Criterion"] == "dependence: J is HSIC"
+
+
+def test_a_fit_by_prediction_opens_with_four_answers(results):
+    result = results["mine"]
+    (tried, *_), facts = result.selection.tried, values(summarise(result).facts)
+    assert list(facts) == ["Explained in unseen rows", "Rows", "New features", "Sure"]
+    assert facts["Explained in unseen rows"].startswith(f"{tried.explained:.1%}"[:3])
+    assert (facts["Rows"], facts["Sure"]) == ("178", "yes")
+    others = replace(result, selection=replace(result.selection, other_maximum=0.5))
+    for unsure in (replace(result, converged=False, status="max_iter"), others):
+        assert values(summarise(unsure).facts)["Sure"] == "no"
 
 
 def test_folds_that_kept_a_start_need_no_warning():
