@@ -20,6 +20,9 @@ from storage import Model
 
 # Columns in the table of the largest shares.
 _SHARES = 10
+# Columns that the first sentence on clusters names, and the share of the variance between the
+# clusters above which a column tells them apart.
+_NAMED, _APART = 3, 0.5
 
 
 def fit_summary(result: FitResult, view: View | None) -> Summary:
@@ -54,6 +57,7 @@ def cluster_summary(result: ClusterResult, view: View | None) -> Summary:
     model = view.model if view else None
     agreement = ", ".join(f"{value:.2f} with {name}" for name, value in result.nmi.items())
     words = f"{count_noun(result.n_clusters, 'cluster')} of {result.rows:,} rows"
+    found = f"{words} agree {agreement} (NMI, from 0 to 1)" if agreement else words
     columns = ("round", "objective", "affinity", "change", "turn of W", "iterations")
     rounds = tuple(
         (
@@ -68,10 +72,10 @@ def cluster_summary(result: ClusterResult, view: View | None) -> Summary:
         subject=data_subject("Clusters of", result),
         short=f"{result.dataset} {result.kernel} k={result.n_clusters}",
         headline=f"NMI {max(result.nmi.values()):.3f}" if agreement else f"J {J}",
-        finding=f"{words} agree {agreement} (NMI, from 0 to 1)" if agreement else words,
+        finding="; ".join(filter(None, (found, _separation(result)))),
         facts=(
             *(Fact(f"NMI with {name}", f"{value:.3f}") for name, value in result.nmi.items()),
-            Fact("Clusters", f"{result.n_clusters:,}"),
+            Fact("Clusters", f"{result.n_clusters:,}", warnings=_one_column(result)),
             Fact("Objective J", J, "Of the last W."),
             Fact("Rounds", f"{len(result.rounds):,}"),
             Fact("Seconds", f"{result.seconds:.2f}"),
@@ -157,9 +161,29 @@ def _fit_facts(result: FitResult) -> tuple[Fact, ...]:
     return (*facts, Fact("Seconds", f"{result.seconds:.2f}"))
 
 
+def _separation(result: ClusterResult) -> str:
+    """Return which columns tell the clusters apart most, in words; empty if none is known."""
+    names = [each.feature for each in result.separating[:_NAMED]]
+    if len(names) < 2:
+        return f"{names[0]} tells them apart" if names else ""
+    return f"{', '.join(names[:-1])} and {names[-1]} tell them apart most"
+
+
+def _one_column(result: ClusterResult) -> tuple[str, ...]:
+    """Return a warning if the clusters are the levels of one column of text."""
+    apart = [each.feature for each in result.separating if each.share > _APART]
+    columns = {feature.partition("=")[0] for feature in apart}
+    if len(columns) != 1 or "=" not in apart[0]:
+        return ()
+    return (say("clusters.one_column", column=columns.pop()),)
+
+
 def _clusters(result: ClusterResult, view: View | None) -> Block:
     sizes = tuple((str(cluster), f"{size:,}") for cluster, size in enumerate(result.sizes))
     tables = [Table(say("clusters.sizes"), ("cluster", "rows"), sizes)]
+    if result.separating:
+        apart = tuple((each.feature, share(each.share)) for each in result.separating)
+        tables.append(Table(say("clusters.separating"), ("column", "share"), apart))
     if result.nmi:
         agreement = tuple((name, f"{value:.3f}") for name, value in result.nmi.items())
         tables.append(Table(say("clusters.agreement"), ("label", "NMI"), agreement))

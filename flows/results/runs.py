@@ -196,6 +196,14 @@ class FitResult(DataResult, FittedW):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SeparatingColumn(JsonRecord):
+    """The share of the variance of an original feature that lies between the clusters."""
+
+    feature: str
+    share: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClusterResult(DataResult, FittedW):
     """The result of `cluster`: clusters, and the W in which they show."""
 
@@ -206,6 +214,7 @@ class ClusterResult(DataResult, FittedW):
     n_clusters: int
     nmi: Mapping[str, float]  # agreement of the clusters with each known label
     sizes: tuple[int, ...]  # rows of each cluster
+    separating: tuple[SeparatingColumn, ...] = ()  # those with the largest shares, largest first
     rounds: tuple[Round, ...]  # an embedding for the last W, and a W for this embedding
     pictures: Mapping[str, str] = field(default_factory=dict)  # paths of those with the model
 

@@ -20,12 +20,13 @@ from flows.errors import SettingsError
 from flows.progress.fits import watched_fit
 from flows.progress.watching import ProgressShare, run_step
 from flows.reports.pictures import enlarged, png_bytes, weights_image
-from flows.results.runs import ClusterResult
+from flows.results.runs import ClusterResult, SeparatingColumn, ranked
 from flows.runs.data import Array, describe_rows, read_rows, store_for_run, with_label
 from flows.runs.fitting import (
     FittedModel,
     computed_facts,
     fitted_w,
+    names_of_columns,
     save_fitted,
     shared_parameters,
     timed_fit,
@@ -43,6 +44,8 @@ from storage import Dataset, load_model, picture_path
 KIND = ClusterResult.command
 # Number of rows to read at a time for the means.
 _BATCH_ROWS = 4096
+# A result lists this many columns that tell the clusters apart.
+_SEPARATING = 10
 # Pixels between the images of a sheet.
 _GAP = 4
 
@@ -73,6 +76,7 @@ def cluster_and_save(settings: ClusterSettings, data: Dataset) -> ClusterResult:
             n_components=len(model.components_),
             nmi={name: label_agreement(y, labels) for name, y in codes.items()},
             sizes=tuple(np.bincount(labels, minlength=model.n_clusters).tolist()),
+            separating=separating_columns(data, model),
             rounds=tuple(model.rounds_),
             pictures={
                 file.removesuffix(".png"): str(picture_path(Path(facts["path"]), file))
@@ -116,6 +120,20 @@ def label_agreement(known: Any, found: Any) -> float:
         # Before 1.8, scikit-learn takes many clusters for numbers.
         warnings.filterwarnings("ignore", message="The number of unique classes")
         return float(normalized_mutual_info_score(known, found, average_method="geometric"))
+
+
+def separating_columns(data: Dataset, model: ClusteringIKDR) -> tuple[SeparatingColumn, ...]:
+    """Return the columns of which the largest share of the variance lies between the clusters."""
+    sums = np.zeros((model.n_clusters, data.X.shape[1]))
+    for start in range(0, len(data.X), _BATCH_ROWS):
+        rows = data.X.read(start, min(start + _BATCH_ROWS, len(data.X)))
+        standard = (rows - model.mean_) / model.scale_
+        sums += np.eye(model.n_clusters)[model.labels_[start : start + len(rows)]].T @ standard
+    sizes = np.bincount(model.labels_, minlength=model.n_clusters)
+    # The standardised columns have mean 0 and variance 1.
+    shares = (sums**2 / np.maximum(sizes, 1)[:, None]).sum(axis=0) / len(data.X)
+    largest = ranked(shares, names_of_columns(data), _SEPARATING)
+    return tuple(SeparatingColumn(feature=name, share=min(share, 1.0)) for name, share in largest)
 
 
 def _fitted(

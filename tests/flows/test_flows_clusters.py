@@ -41,6 +41,22 @@ def test_each_paradigm_on_the_command_line(here, tmp_path):
     assert np.loadtxt(tmp_path / "new.csv", delimiter=",", skiprows=1).shape == (178, 3)
 
 
+def test_columns_that_tell_the_clusters_apart_are_named(here, tmp_path):
+    rng = np.random.default_rng(0)
+    cities = rng.choice(["Oslo", "Rome", "Lima"], 150)
+    noise = rng.normal(size=(150, 2)).round(3)
+    lines = [f"{city},{a},{b}" for city, (a, b) in zip(cities, noise, strict=True)]
+    (tmp_path / "towns.csv").write_text("\n".join(["city,a,b", *lines]))
+    assert here("ingest", tmp_path / "towns.csv", "--plain").status == 0
+    ended = here("cluster", "towns", "-k", 3, "-q", 2, "--plain", "--run", "towns")
+    assert "the clusters are levels of the column city" in ended.out
+    summary = summary_of(View.of("towns"))
+    assert re.match(r"3 clusters of 150 rows; (city=\w+, ){2}|3 clusters .* city=", summary.finding)
+    (table,) = (each for each in summary.blocks[0].tables if each.columns == ("column", "share"))
+    shares = {name: float(share.rstrip("%")) for name, share in table.rows}
+    assert max(shares["a"], shares["b"]) < 20 < 90 < min(shares[f"city={each}"] for each in cities)
+
+
 def test_pictures_are_images(results, monkeypatch):
     result = results["cluster"]
     assert set(result.pictures) == {"components", "clusters"}
