@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -224,14 +224,20 @@ def new_feature_name(number: int, paradigm: str = SUPERVISED) -> str:
     return f"{paradigm}ikdr{number}"
 
 
-def save_model(name: str, model: Model, pictures: Mapping[str, bytes] | None = None) -> Path:
+def save_model(
+    name: str,
+    model: Model,
+    pictures: Mapping[str, bytes] | None = None,
+    *,
+    check: Callable[[], None] = lambda: None,
+) -> Path:
     """Save `model` as the model of run `name`, atomically, replacing an earlier one.
 
     `pictures` are the content of files by their names, which are saved with the model, at
-    `picture_path`. Returns the folder of the model.
+    `picture_path`. `check` is as for `save_run`. Returns the folder of the model.
     """
     files = {f"{_PICTURES}/{safe_name(file)}": each for file, each in (pictures or {}).items()}
-    return save_run(name, "fit" if model.labels is None else "cluster", model, files)
+    return save_run(name, "fit" if model.labels is None else "cluster", model, files, check=check)
 
 
 def picture_path(model: Path, file: str) -> Path:

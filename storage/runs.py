@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -157,18 +157,28 @@ def save_results(
     config: Mapping[str, Any],
     metrics: Mapping[str, Any],
     versions: Mapping[str, Any],
+    check: Callable[[], None] = lambda: None,
 ) -> Path:
     """Save a run that has a record alone, atomically; return the folder of its result.
 
-    An earlier one is replaced.
+    An earlier one is replaced. `check` is as for `save_run`.
     """
-    return _commit(name, kind, {"config": config, "metrics": metrics, "versions": versions}, {}, {})
+    record = {"config": config, "metrics": metrics, "versions": versions}
+    return _commit(name, kind, record, {}, {}, check=check)
 
 
-def save_run(name: str, kind: str, result: Any, files: Mapping[str, bytes] | None = None) -> Path:
+def save_run(
+    name: str,
+    kind: str,
+    result: Any,
+    files: Mapping[str, bytes] | None = None,
+    *,
+    check: Callable[[], None] = lambda: None,
+) -> Path:
     """Save a dataclass as the result of run `name`, atomically, replacing an earlier one.
 
     Its fields are plain values, arrays, or dataclasses of these. `files` are saved beside them.
+    `check` is called when all is written, before readers see it, and may raise.
     """
     record: dict[str, Any] = {}
     arrays: dict[str, NDArray[Any]] = {}
@@ -182,7 +192,7 @@ def save_run(name: str, kind: str, result: Any, files: Mapping[str, bytes] | Non
             record[each.name] = {k: v for k, v in parts.items() if not isinstance(v, np.ndarray)}
         else:
             record[each.name] = value
-    return _commit(name, kind, record, arrays, files or {})
+    return _commit(name, kind, record, arrays, files or {}, check=check)
 
 
 def _commit(
@@ -191,11 +201,13 @@ def _commit(
     record: Mapping[str, Any],
     arrays: Mapping[str, NDArray[Any]],
     files: Mapping[str, bytes],
+    *,
+    check: Callable[[], None],
 ) -> Path:
     target = resolve_under(run_folder(name), RESULT)
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     saved = {**record, "kind": kind, "created": now}
-    commit_arrays(target, FORMAT_VERSION, saved, arrays, files)
+    commit_arrays(target, FORMAT_VERSION, saved, arrays, files, check=check)
     _remove_report(name)
     return target
 
@@ -285,8 +297,10 @@ def model_hash(name: str) -> str:
 
 
 def run_not_found(name: str) -> RunNotFound:
-    """Return the error for a run that is not saved, which suggests runs of similar names."""
-    hint = did_you_mean(name, run_names())
+    """Return the error for a run that is not saved, which suggests what to do."""
+    if lease_path(name).exists():
+        return RunNotFound(f"the run {name!r} is not finished; `ism-dask resume {name}` goes on")
+    hint = did_you_mean(name, [each for each in run_names() if each != name])
     return RunNotFound(f"no run {name!r} is saved; {hint}`ism-dask runs` lists them")
 
 

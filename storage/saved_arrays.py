@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -35,11 +35,14 @@ def commit_arrays(
     record: Mapping[str, Any],
     arrays: Mapping[str, NDArray[Any]],
     files: Mapping[str, bytes] = MappingProxyType({}),
+    *,
+    check: Callable[[], None] = lambda: None,
 ) -> None:
     """Build a folder with a record, arrays and other files, and rename it to `target` in one step.
 
     On any failure an existing one stays as it was. `version` is that of the format of the record,
     which has plain values; `files` are the contents of the others by their names.
+    `check` is called when all is written, before the rename, and may raise.
     """
     layout = {
         name: (values.dtype.newbyteorder("<").str, values.shape) for name, values in arrays.items()
@@ -56,6 +59,7 @@ def commit_arrays(
             path.parent.mkdir(exist_ok=True)
             path.write_bytes(content)
         write_manifest(work.payload, arrays_digest(arrays))
+        check()
         work.publish()
 
 

@@ -85,7 +85,16 @@ def cluster_and_save(settings: ClusterSettings, data: Dataset) -> ClusterResult:
             **vars(fitted_w(fitted, settings, data)),
             **facts,
         )
-        save_fitted(result, model, settings, data, labels, pictures=pictures, labels=labels)
+        save_fitted(
+            result,
+            model,
+            settings,
+            data,
+            labels,
+            check=this.lease.check,
+            pictures=pictures,
+            labels=labels,
+        )
     return result
 
 

@@ -209,7 +209,6 @@ class Crossval:
 
     def save(self, folds: Sequence[Mapping[str, FoldResult]]) -> CrossvalResult:
         """Average the results of all folds, and save them as a run."""
-        self.run.lease.check()
         settings, labelled = self.settings, self.labelled
         names, codes = labelled.class_names, np.unique(labelled.y)
         measures = [average([fold[criterion] for fold in folds]) for criterion in settings.criteria]
@@ -223,7 +222,8 @@ class Crossval:
             **vars(measures[-1]),
             **computed_facts(self.run.run, settings, labelled.data),
         )
-        save_results(self.run.run, KIND, **saved_record(settings, result))
+        record = saved_record(settings, result)
+        save_results(self.run.run, KIND, **record, check=self.run.lease.check)
         return result
 
 

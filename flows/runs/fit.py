@@ -60,8 +60,15 @@ def fit_and_save(settings: FitSettings, data: Dataset, start: Model | None = Non
             **vars(fitted_w(fitted, settings, data)),
             **computed_facts(run, settings, data),
         )
-        names = labelled.class_names
-        save_fitted(result, fitted.model, settings, data, labelled.first_y, class_names=names)
+        save_fitted(
+            result,
+            fitted.model,
+            settings,
+            data,
+            labelled.first_y,
+            check=this.lease.check,
+            class_names=labelled.class_names,
+        )
     return result
 
 

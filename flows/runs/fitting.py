@@ -282,12 +282,14 @@ def save_fitted(
     data: Dataset,
     values: Array,
     *,
+    check: Callable[[], None],
     pictures: Mapping[str, bytes] = MappingProxyType({}),
     **more: Any,
 ) -> None:
     """Save a fitted model as the run of its result.
 
     `values` (n,) are the class, number or cluster of each row; the saved sample of rows has them.
+    `check` raises an error if the run is another process's by now; it is called at the last moment.
     `pictures` have the content of files by their names. `more` are other fields of the model.
     """
     sample, statistics = _projected_rows(model, data, values, settings.seed)
@@ -303,7 +305,7 @@ def save_fitted(
         **saved_facts(settings, data, result),
         **more,
     )
-    save_model(result.run, record, pictures)
+    save_model(result.run, record, pictures, check=check)
 
 
 def sample_rows(n: int, seed: int) -> Array:

@@ -34,8 +34,10 @@ from storage import (
     open_run,
     result_arrays,
     run_folder,
+    saved_run_path,
     write_dataset,
 )
+from storage.manifest import write_manifest
 from storage.partial_results import checkpoint_key
 
 # Of one width and one start.
@@ -235,6 +237,24 @@ def test_a_run_has_one_process_at_a_time(settings, here):
     assert f"the run 'mine' is being computed: process {os.getpid()} on" in str(error.value)
     assert find_lease("mine") is None
     assert run_fit(settings).run == "mine"
+
+
+@pytest.mark.parametrize("command", ["fit", "cluster", "crossval"])
+def test_a_run_that_was_taken_over_saves_nothing(here, monkeypatch, command):
+    """Another machine takes the lease while the result is written, when the fit is over."""
+    _tumours()
+
+    def written(folder, digest):
+        if folder.parent.parent.name == "mine":
+            replace(find_lease("mine"), host="elsewhere", pid=1).write()
+        write_manifest(folder, digest)
+
+    monkeypatch.setattr("storage.saved_arrays.write_manifest", written)
+    more = ("-k", 2) if command == "cluster" else ("--criterion", "dependence", "-q", 1)
+    ended = here(command, "own", *more, "--run", "mine", "--max-iter", 1, "--plain")
+    assert "was taken from this process" in ended.failed(1)
+    assert saved_run_path("mine") is None
+    assert "`ism-dask resume mine` goes on" in here("show", "mine").failed(2)
 
 
 def test_a_lease_of_another_machine_is_over_when_it_is_not_renewed(settings):
