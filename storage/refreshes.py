@@ -67,7 +67,7 @@ def read_history(name: str) -> list[dict[str, Any]]:
         raise StorageError(
             f"{path} has format version {version!r}; this version of the package reads "
             f"{FORMAT_VERSION}. Take the one that wrote it; or, to begin a new history, move that "
-            f"file away and remove the run (ism-dask rm {name} --force)"
+            f"file away and remove the run (ism-dask remove run:{name} --force)"
         )
     records = content.get("refreshes")
     if not isinstance(records, list) or not all(isinstance(each, dict) for each in records):

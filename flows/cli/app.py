@@ -47,7 +47,6 @@ _COMMANDS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
     "Data": (
         (stored.datasets, "ism-dask datasets"),
         (stored.ingest, "ism-dask ingest sales.csv --label churned --drop id"),
-        (stored.remove, "ism-dask remove sales"),
     ),
     "Compute a run": (
         (compute.fit, "ism-dask fit wine --kernel gaussian -q 2 --run wine-2d"),
@@ -62,7 +61,7 @@ _COMMANDS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
         (stored.report, "ism-dask report wine-gaussian-q2 -o wine.html --open"),
         (stored.transform, "ism-dask transform wine-gaussian-q2 wine -o wine-2.csv"),
         (stored.check, "ism-dask check mnist wine-gaussian-q2"),
-        (stored.rm, "ism-dask rm wine-gaussian-q2"),
+        (stored.remove, "ism-dask remove sales wine-gaussian-q2"),
     ),
     "Run files and refreshes": (
         (run_file.init, "ism-dask init sales.toml --data sales.csv --label churned"),

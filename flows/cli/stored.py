@@ -62,17 +62,23 @@ def _cells(entry: Mapping[str, Any]) -> list[str]:
 
 
 def remove(
-    name: Annotated[str, typer.Argument(help="A stored data set.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME...", help="Data sets and runs; data:NAME or run:NAME if both have it."
+        ),
+    ],
     *,
     force: Force = False,
     output: Output,
 ) -> None:
-    """Remove a stored data set; runs computed from it stay. `ism-dask rm` removes a run."""
+    """Remove data sets and runs, finished or interrupted. Runs stay without their data set."""
     from flows.runs.inventory import remove_stored  # noqa: PLC0415
 
-    path = remove_stored(name, force=force)
-    output.say(f"removed {path}")
-    output.finish({"command": "remove", "dataset": name, "path": str(path)})
+    paths = remove_stored(names, force=force)
+    for path in paths:
+        output.say(f"removed {path}")
+    output.finish({"command": "remove", "names": names, "paths": list(map(str, paths))})
 
 
 def ingest(settings: IngestSettings, *, plain: Plain = False, output: Output) -> None:
@@ -210,15 +216,6 @@ def runs(*, output: Output) -> None:
         output.say(f"{entry['name']}: {entry['description']}")
     answer = {"runs": [run_record(each) for each in runs], "unfinished": unfinished}
     output.finish({"command": "runs", **answer})
-
-
-def rm(name: RunName, *, force: Force = False, output: Output) -> None:
-    """Remove a run, finished or interrupted. `ism-dask remove` removes a data set."""
-    from flows.runs.inventory import remove_saved_run  # noqa: PLC0415
-
-    path = remove_saved_run(name, force=force)
-    output.say(f"removed {path}")
-    output.finish({"command": "rm", "run": name, "path": str(path)})
 
 
 def show(name: RunName, *, output: Output) -> None:

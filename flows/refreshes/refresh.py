@@ -96,7 +96,7 @@ def check_refreshable(plan: RunFile) -> str:
     if saved_run_path(name) is not None and not history.file:
         raise FlowError(
             f"there is a run {name!r} already, which no refresh has made; choose another `run`, or "
-            f"remove it with `ism-dask rm {name}`"
+            f"remove it with `ism-dask remove run:{name}`"
         )
     return name
 

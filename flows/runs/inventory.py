@@ -28,11 +28,9 @@ from storage import (
     refreshed_names,
     remove_dataset,
     remove_run,
-    run_folder,
     stored_items,
 )
 from storage.errors import did_you_mean
-from storage.runs import run_not_found
 from storage.tables.schema import NUMBERS, label_key
 
 # Seconds for a process to save its last iteration, leave its cluster and report to Prefect.
@@ -87,11 +85,50 @@ def _entry(line: StoredDataset) -> dict[str, Any]:
     }
 
 
-def remove_stored(name: str, *, force: bool = False) -> Path:
-    """Remove a stored data set; raise a FlowError while a run reads it.
+def remove_stored(names: Sequence[str], *, force: bool = False) -> list[Path]:
+    """Remove data sets and runs with all their files, and return the folders that they had.
 
-    The same is raised if it is the data set of a refresh, unless `force` allows it.
+    Raise an error, before any is removed, if a name stands for nothing or for both, if a process
+    reads or computes one, or if a refresh uses one, unless `force` allows the last.
     """
+    items = [_item_to_remove(name) for name in names]
+    for each in items:
+        (_check_dataset_is_free if each.kind == "data set" else _check_run_is_free)(
+            each.name, force=force
+        )
+    for each in items:
+        if each.kind == "data set":
+            remove_dataset(each.name)
+            continue
+        remove_run(each.name)
+        for history in map(History, refreshed_names()):
+            if each.name in history.runs:
+                history.remove([each.name])
+    return [each.path for each in items]
+
+
+def _item_to_remove(name: str) -> StoredItem:
+    """Return the data set or the run of a name, such as `sales`, `run:sales` or `data:sales`."""
+    kind, colon, bare = name.partition(":")
+    kinds = {"data": "data set", "run": "run"}
+    wanted = [kinds[kind]] if colon and kind in kinds else [*kinds.values()]
+    every = [each for each in stored_items() if each.kind in wanted]
+    named = [each for each in every if each.name == (bare if len(wanted) == 1 else name)]
+    if len(named) > 1:
+        raise SettingsError(
+            f"{name!r} is a data set and a run: remove data:{name} or run:{name}", "names"
+        )
+    if not named:
+        hint = did_you_mean(name, [each.name for each in every])
+        raise SettingsError(
+            f"neither a data set nor a run {name!r} is stored; {hint}`ism-dask datasets` and "
+            "`ism-dask runs` list them"
+        )
+    return named[0]
+
+
+def _check_dataset_is_free(name: str, *, force: bool) -> None:
+    """Raise a FlowError while a run reads a data set, or, without `force`, if a refresh does."""
     for lease in list_leases():
         if lease.held and lease.settings.get("dataset") == name:
             raise FlowError(f"{lease.description} and reads {name!r}: stop it first")
@@ -99,36 +136,23 @@ def remove_stored(name: str, *, force: bool = False) -> Path:
     refreshed = [run for run, last in made.items() if last and last.dataset == name]
     if refreshed and not force:
         raise FlowError(
-            f"`ism-dask refresh` fits {', '.join(map(repr, refreshed))} to {name!r}; remove it all "
-            "the same with --force: the next refresh that has to fit reads the whole table again"
+            f"refreshes fit {', '.join(map(repr, refreshed))} to {name!r}; remove it all the same "
+            "with --force: the next refresh that has to fit reads the whole table again"
         )
-    return remove_dataset(name)
 
 
-def remove_saved_run(name: str, *, force: bool = False) -> Path:
-    """Remove a run with all its files, finished or not, and return the folder that it had.
-
-    Raise a FlowError if a process computes it, or if it is published or belongs to a refresh,
-    unless `force` allows that.
-    """
-    folder = run_folder(name)
-    if not folder.exists():
-        raise run_not_found(name)
+def _check_run_is_free(name: str, *, force: bool) -> None:
+    """Raise a FlowError while a process computes a run, or, without `force`, if it is published."""
     if (lease := find_lease(name)) is not None and lease.held:
         raise FlowError(f"{lease.description}: stop it first")
     if (use := _use_of_run(name)) and not force:
         raise FlowError(f"{use}; --force removes it all the same")
-    remove_run(name)
-    for history in map(History, refreshed_names()):
-        if name in history.runs:
-            history.remove([name])
-    return folder
 
 
 def _use_of_run(name: str) -> str:
     """Return what a run is used for, which speaks against its removal; empty if nothing does."""
     if History(name).file:
-        return f"{name!r} is what `ism-dask refresh` publishes"
+        return f"{name!r} is what refreshes publish"
     for history in map(History, refreshed_names()):
         if name in {each.run for each in history.records if not each.pruned}:
             return f"{name!r} belongs to the refreshes of {history.name!r}"

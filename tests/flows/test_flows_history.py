@@ -15,6 +15,7 @@ from storage import (
     list_runs,
     load_model,
     model_hash,
+    publish_run,
     run_folder,
     saved_run_path,
     write_history,
@@ -93,16 +94,16 @@ def test_a_killed_pruning_is_completed_by_the_next(here, run_file, moment):
 
 def test_what_belongs_to_refreshes_is_removed_by_force_only(here, run_file):
     refreshed(here, run_file)
-    assert "`ism-dask refresh` fits 'sales' to 'shop'" in here("remove", "shop").failed(1)
+    assert "refreshes fit 'sales' to 'shop'" in here("remove", "shop").failed(1)
     assert dataset_path("shop").exists()
     assert here("remove", "shop", "--force").status == 0
     assert not dataset_path("shop").exists()
     assert refreshed(here, run_file)["state"] == "unchanged"
     write_part(run_file.parent, "b", 40)
     assert refreshed(here, run_file)["rows"] == 440
-    assert "is what `ism-dask refresh` publishes" in here("rm", "sales").failed(1)
-    assert "belongs to the refreshes of 'sales'" in here("rm", "sales-0001").failed(1)
-    assert here("rm", "sales-0001", "--force").status == 0
+    assert "is what refreshes publish" in here("remove", "sales").failed(1)
+    assert "belongs to the refreshes of 'sales'" in here("remove", "sales-0001").failed(1)
+    assert here("remove", "sales-0001", "--force").status == 0
     assert saved_run_path("sales-0001") is None
 
 
@@ -124,13 +125,18 @@ def test_a_check_names_what_a_history_lacks(here, run_file):
     assert "published run" not in here("check", "sales").out
 
 
-def test_a_run_is_removed_unless_a_process_computes_it(here, fitted_wine):
-    assert here("rm", fitted_wine).out == f"removed {run_folder(fitted_wine)}\n"
+def test_data_sets_and_runs_are_removed_by_their_names(here, fitted_wine):
+    publish_run(fitted_wine, "wine")
+    both = "'wine' is a data set and a run: remove data:wine or run:wine"
+    assert both in here("remove", fitted_wine, "wine").failed(2)
+    removed = here("remove", fitted_wine, "run:wine", "--json").answer["paths"]
+    assert removed == [str(run_folder(name)) for name in (fitted_wine, "wine")]
     assert list_runs() == ()
-    assert f"no run {fitted_wine!r} is saved" in here("rm", fitted_wine).failed(2)
-    assert "`run` is '../x'" in here("rm", "../x").failed(2)
+    assert here("remove", "wine").out == f"removed {dataset_path('wine')}\n"
+    for name in (fitted_wine, "run:wine", "../x"):
+        assert f"neither a data set nor a run {name!r}" in here("remove", name).failed(2)
     with hold_lease("busy", "fit", {}, lambda: True):
-        assert "computes it since" in here("rm", "busy", "--force").failed(1)
+        assert "computes it since" in here("remove", "busy", "--force").failed(1)
         assert lease_path("busy").exists()
 
 
