@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -57,7 +57,6 @@ class Pulse:
     scheduler: str  # its id; after a restart it has the same address, but another id
     workers: tuple[str, ...]  # their addresses
     done: int  # tasks that have finished since the scheduler started
-    left: int  # workers that have left since then: that died, were lost or retired
 
 
 def pulse(dask_scheduler: Any) -> Pulse:
@@ -68,8 +67,7 @@ def pulse(dask_scheduler: Any) -> Pulse:
         span.groups.intersection_update(dask_scheduler.task_groups.values())
     prefixes = list(dask_scheduler.task_prefixes.values())
     done = sum(prefix.state_counts.get("memory", 0) for prefix in prefixes)
-    left = dask_scheduler._workers_removed_total
-    return Pulse(dask_scheduler.id, tuple(dask_scheduler.workers), done, left)
+    return Pulse(dask_scheduler.id, tuple(dask_scheduler.workers), done)
 
 
 def state_of(dask_scheduler: Any) -> Any:
@@ -185,7 +183,6 @@ class Watchdog:
     reached: ClusterAddress
     stall: float  # seconds without a finished task after which the cluster counts as lost
     folder: Path  # for the dump of the state of such a cluster
-    on_left: Callable[[int], None]  # gets the numbers of workers that leave meanwhile
 
     def __post_init__(self) -> None:
         self._last: Pulse | None = None
@@ -230,10 +227,8 @@ class Watchdog:
         return self._stalled() if now - self._last_progress > self.stall else None
 
     def _note_workers(self, current: Pulse) -> None:
-        """Report the workers that have left since the last pulse, and log which came and went."""
+        """Log which workers came and went since the last pulse."""
         last = self._last or current
-        if last.scheduler == current.scheduler:
-            self.on_left(current.left - last.left)
         before, workers = set(last.workers), set(current.workers)
         for what, changed in (("lost", before - workers), ("joined", workers - before)):
             if changed:

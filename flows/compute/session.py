@@ -66,11 +66,11 @@ class Session:
             raise
 
     @contextmanager
-    def watched(self, stall: float, folder: Path, on_left: Callable[[int], None]) -> Iterator[None]:
+    def watched(self, stall: float, folder: Path) -> Iterator[None]:
         """Raise ClusterLost, too, if the block waits for a cluster that hangs: `Watchdog`."""
         # By default each computation is a span of its own, and a scheduler never forgets a span.
         # With one span for all computations their number does not grow.
-        watchdog = Watchdog(self.client, self.reached, stall, folder, on_left)
+        watchdog = Watchdog(self.client, self.reached, stall, folder)
         with self.explained(), watchdog.watching(), span(SPAN):
             yield
 

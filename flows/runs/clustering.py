@@ -64,7 +64,7 @@ def cluster_and_save(settings: ClusterSettings, data: Dataset) -> ClusterResult:
     size = {"n_clusters": k}
     with resumable_run(run, KIND, settings, identity, size=size, about=about) as this:
         work = partial(_fitted, settings, data, k, y)
-        fitted = fit_on_cluster(settings, this, work, len(data.X))
+        fitted = fit_on_cluster(settings, this, work)
         model, labels = fitted.model, fitted.model.labels_
         pictures = {f"{name}.png": each for name, each in cluster_pictures(data, model).items()}
         codes = {name: y for name, y in data.labels.items() if y.dtype.kind in "ui"}

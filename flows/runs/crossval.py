@@ -198,7 +198,7 @@ class Crossval:
         saved = self.run.find(key)
         if saved is None:
             work = partial(run_fold, self.labelled, plan, settings, part)
-            result = fit_on_cluster(settings, self.run, work, len(plan.train), **piece)
+            result = fit_on_cluster(settings, self.run, work, **piece)
             self.run.save(key, result.to_json())
         else:
             result = FoldResult.from_json(saved)

@@ -51,7 +51,7 @@ def fit_and_save(settings: FitSettings, data: Dataset, start: Model | None = Non
         return fitted, intervals(fitted.model, X, y, sample_weight=weights, **sides)
 
     with resumable_run(run, KIND, settings, **labelled.facts(settings)) as this:
-        fitted, certainty = fit_on_cluster(settings, this, work, len(y))
+        fitted, certainty = fit_on_cluster(settings, this, work)
         result = FitResult(
             label=labelled.label,
             kernel=settings.kernel,

@@ -47,15 +47,15 @@ _LOG_SHARE = 0.2
 
 
 def fit_on_cluster(
-    settings: SavedRunSettings, this: ResumableRun, work: Callable[[], T], rows: int, **piece: Any
+    settings: SavedRunSettings, this: ResumableRun, work: Callable[[], T], **piece: Any
 ) -> T:
     """Return the result of the fit `work`, computed on the Dask cluster that `settings` name.
 
-    `work` continues from its last checkpoint. `rows` and `piece` are as for `ResumableRun.fit`.
+    `work` continues from its last checkpoint. `piece` is as for `ResumableRun.fit`.
     """
 
     def fit() -> T:
-        with this.fit(rows, **piece):
+        with this.fit(**piece):
             return work()
 
     return on_cluster(settings, this, fit)
@@ -75,11 +75,10 @@ def on_cluster(settings: NamedRunSettings, this: ResumableRun, work: Callable[[]
             before = this.n_saves
             try:
                 folder = run_folder(this.run) / STALLED
-                with session.watched(settings.stall, folder, this.lease.count_lost):
+                with session.watched(settings.stall, folder):
                     return work()
             except ClusterLost as lost:
                 losses = 1 if this.n_saves > before else losses + 1
-                this.lease.count_lost(clusters=1)
                 _join_again(session, lost, losses)
 
 
@@ -111,13 +110,13 @@ class ResumableRun:
     n_saves: int = 0  # checkpoints and parts that this process has saved of the run
 
     @contextmanager
-    def fit(self, rows: int, **piece: Any) -> Iterator[FitCheckpoints]:
+    def fit(self, **piece: Any) -> Iterator[FitCheckpoints]:
         """Save checkpoints of the fit in the block, which continues from the newest one, if any.
 
-        `rows` is the number of rows of the fit. `piece` tells the fits of the run apart if there
-        are several, such as `fold=3`. Yields the object that saves the checkpoints.
+        `piece` tells the fits of the run apart if there are several, such as `fold=3`. Yields the
+        object that saves the checkpoints.
         """
-        checkpoints = FitCheckpoints(self, rows, piece)
+        checkpoints = FitCheckpoints(self, piece)
         try:
             with saving_checkpoints(CheckpointedFit(checkpoints.start, checkpoints.offer)):
                 yield checkpoints
@@ -148,14 +147,14 @@ def saved_part(run: str, key: str, identity: Mapping[str, Any]) -> Any:
 
 
 class FitCheckpoints:
-    """Saves the checkpoints of a fit, at most one in so many seconds, and reports its speed.
+    """Saves the checkpoints of a fit, at most one in so many seconds.
 
-    `rows` and `piece` are as for `ResumableRun.fit`. `start` is the checkpoint that the fit
-    continues from, or None.
+    `piece` is as for `ResumableRun.fit`. `start` is the checkpoint that the fit continues from, or
+    None.
     """
 
-    def __init__(self, this: ResumableRun, rows: int, piece: Mapping[str, Any]) -> None:
-        self._this, self._rows = this, rows
+    def __init__(self, this: ResumableRun, piece: Mapping[str, Any]) -> None:
+        self._this = this
         self._identity = {**this.identity, **piece}
         self._which = "".join(f"{name} {value}, " for name, value in piece.items())
         self._store = Checkpoints.of_run(this.run)
@@ -164,12 +163,10 @@ class FitCheckpoints:
             where = f"{self._which}{self.start.progress}"
             progress_note(f"resuming at {where} (--afresh starts from the beginning)")
         self._pending: Checkpoint | None = None
-        self._began = self._last_save = time.monotonic()
-        self._report_speed(self.start or Checkpoint())
+        self._last_save = time.monotonic()
 
     def offer(self, checkpoint: Checkpoint) -> None:
         """Accept the newest checkpoint, and save it unless the last one was saved just before."""
-        self._report_speed(checkpoint)
         self._pending = checkpoint
         if time.monotonic() - self._last_save >= self._this.checkpoint_interval:
             self.flush()
@@ -187,17 +184,6 @@ class FitCheckpoints:
         self._this.n_saves += 1
         self._this.log.add(f"checkpoint saved: {self._which}to go on at {self._pending.progress}")
         self._pending, self._last_save = None, time.monotonic()
-
-    def _report_speed(self, checkpoint: Checkpoint) -> None:
-        """Record in the lease how far the fit has come, and how fast this process goes."""
-        done = checkpoint.iterations - (self.start.iterations if self.start else 0)
-        seconds = time.monotonic() - self._began
-        self._this.lease.update_numbers(
-            rows=self._rows,
-            iterations=checkpoint.iterations,
-            objective=checkpoint.objective,
-            rows_per_second=self._rows * done / seconds if done > 0 and seconds > 0 else None,
-        )
 
 
 @contextmanager

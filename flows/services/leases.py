@@ -1,13 +1,12 @@
 """Leases of runs: at most one live process computes a run, and a dead one's lease is taken over.
 
-The lease is a file in the folder of the run, which names the process and how far it has come. A
+The lease is a file in the folder of the run, which names the process. A
 thread of that process renews it every few seconds, so that other machines see that it lives.
 """
 
 from __future__ import annotations
 
 import shutil
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -39,24 +38,6 @@ _LOCK = ".leases"
 _MAX_TIME = 1e11
 
 
-@dataclass(frozen=True)
-class LiveNumbers:
-    """How far the present fit of a run has come, and what its process has lost."""
-
-    rows: int = 0  # of the fit; 0 before the first
-    iterations: int = 0  # those before an interruption, too
-    objective: float | None = None  # J after the last iteration
-    # Rows of the fit times iterations by seconds, since this process took the fit up.
-    rows_per_second: float | None = None
-    workers_lost: int = 0  # Dask workers that left the cluster during fits
-    clusters_lost: int = 0  # those that were joined again
-
-    def __post_init__(self) -> None:
-        counts = (self.rows, self.iterations, self.workers_lost, self.clusters_lost)
-        if min(counts) < 0:
-            raise ValueError(f"no run has these counts: {counts}")
-
-
 @dataclass(frozen=True, kw_only=True)
 class Lease(ProcessRecord):
     """The record of the process that computes a run, or was computing it when the process ended."""
@@ -67,7 +48,6 @@ class Lease(ProcessRecord):
     taken: float = field(default_factory=time.time)  # when the process took the lease
     # How the run ended without a result. Empty while it goes on, and if the process has died.
     ended: str = ""
-    numbers: LiveNumbers = field(default_factory=LiveNumbers)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -150,8 +130,6 @@ class HeldLease:
 
     def __init__(self, lease: Lease, previous: Lease | None) -> None:
         self._lease, self.previous = lease, previous
-        # The fit and the watchdog of its cluster, a thread, both update the numbers.
-        self._updating = threading.Lock()
 
     def check(self) -> None:
         """Raise FlowError if another process has taken the lease over, or it is gone.
@@ -166,21 +144,8 @@ class HeldLease:
                 f"heard of for a while: {owner}. Nothing of this process is saved any more"
             )
 
-    def update_numbers(self, **numbers: Any) -> None:
-        """Set some of the numbers of the run; the next renewal writes them."""
-        with self._updating:
-            live = replace(self._lease.numbers, **numbers)
-            self._lease = replace(self._lease, numbers=live)
-
-    def count_lost(self, workers: int = 0, clusters: int = 0) -> None:
-        """Add what was lost of the Dask cluster to the numbers of the run."""
-        lost = self._lease.numbers
-        self.update_numbers(
-            workers_lost=lost.workers_lost + workers, clusters_lost=lost.clusters_lost + clusters
-        )
-
     def renew(self) -> None:
-        """Write the lease again, with its numbers, as a sign of life."""
+        """Write the lease again as a sign of life."""
         # If the disk cannot be written to, the run itself fails with an error that says so.
         with suppress(OSError, StorageError), _locked():
             if self._is_ours():

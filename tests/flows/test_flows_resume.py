@@ -344,7 +344,7 @@ def test_a_run_that_is_dropped_is_not_taken_with_it(settings, monkeypatch):
 def test_rows_that_cannot_be_read_are_no_reason_to_lose_what_is_known(settings):
     def work():
         seldom = replace(settings, checkpoint=1e6)
-        with resumable_run("mine", "fit", seldom, {}) as this, this.fit(1) as keeper:
+        with resumable_run("mine", "fit", seldom, {}) as this, this.fit() as keeper:
             keeper.offer(Checkpoint())
             raise StorageError("a chunk")
 
