@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import groupby
 
 from flows.reports.blocks import Block, Fact, Summary, Table, say
 from flows.results.base import IngestResult
@@ -26,6 +27,8 @@ _ID = re.compile(r"(.*[^A-Za-z])?(id|ID|Id|key|uuid)|.*[a-z](ID|Id)")
 _FEW_ROWS = 10
 # Columns of the description of a schema.
 SCHEMA_COLUMNS = ("column", "missing", "read as")
+# So many neighbours that are read alike share a row.
+_SEVERAL = 10
 # The most names that a cell lists.
 _MOST_NAMES = 6
 
@@ -48,15 +51,21 @@ def describe_schema(schema: TableSchema) -> str:
 
 
 def schema_cells(schema: TableSchema) -> list[list[str]]:
-    """Return a row of cells (`SCHEMA_COLUMNS`) for each feature of a table."""
-    return [
-        [
-            shortened(feature.name),
-            f"{feature.missing:,}",
-            _encoding_words(feature, schema.options.missing),
-        ]
-        for feature in schema.features
-    ]
+    """Return a row of cells (`SCHEMA_COLUMNS`) for each feature of a table.
+
+    Neighbours that are read alike share one.
+    """
+    rows = []
+    alike = groupby(schema.features, lambda each: _facts(each, schema.options.missing))
+    for (missing, words), group in alike:
+        names = [shortened(feature.name) for feature in group]
+        if len(names) < _SEVERAL:
+            rows += [[name, missing, words] for name in names]
+        else:
+            kind, *more = words.split(";")
+            several = ";".join([f"{len(names):,} {kind}s", *more])
+            rows.append([f"{names[0]} to {names[-1]}", missing, several])
+    return rows
 
 
 def ingest_summary(result: IngestResult) -> Summary:
@@ -110,6 +119,11 @@ def _looks_like_id(column: Column) -> bool:
 def _looks_like_label(column: Column) -> bool:
     is_few = column.kind == BOOLEAN or 2 <= len(column.levels) <= MAX_WHOLE_CLASSES
     return column.name.casefold() in _LABELS or is_few
+
+
+def _facts(feature: Column, missing: str) -> tuple[str, str]:
+    """Return the number of gaps of a feature, and how it is read."""
+    return f"{feature.missing:,}", _encoding_words(feature, missing)
 
 
 def _encoding_words(feature: Column, missing: str) -> str:

@@ -24,33 +24,39 @@ _CROSSVAL_TOO = (
     "# [crossval]",
     "# folds = 10",
 )
+# What a short file has: of [data], and of the table of the flow.
+_SHORT_DATA = ("source", "label", "drop", "keep", "missing")
+_SHORT_FLOW = ("n_components", "n_clusters", "criterion", "kernel", "max_features", "folds")
 _WIDTH = 88
 # The example of a value, by the type of a setting that has no default.
 _EXAMPLES = {int: "2", float: "1.0", bool: "true", list: "[]", dict: "{}"}
 
 
-def commented_run_file(flow: str, source: str | None = None, label: str | None = None) -> str:
-    """Return a run file in which every setting has its meaning and its default.
+def commented_run_file(
+    flow: str, source: str | None = None, label: str | None = None, *, full: bool = False
+) -> str:
+    """Return a run file in which settings have their meanings and defaults.
 
-    Settings that are at their default are comments.
+    It has those settings that most runs need or, if it is to be `full`, every one. Settings that
+    are at their default are comments.
     """
     given = table_name(source or _SOURCE)  # that of the folder of a glob, if there is one
     name = re.sub(r"[^\w.-]+", "-", given).strip("-.") or "table"
     data = {"source": source or _SOURCE, "label": label or _LABEL}
     if not given:
         data["name"] = name
+    known = {each.name for each in dataclasses.fields(TABLES[flow])}
     lines = [
         "# A run of ism-dask: `ism-dask run FILE` computes it, `--dry-run` shows what it would do.",
         "# Lines that begin with # are comments; remove the # to change a default.",
+        *([] if full else ["# `ism-dask init FILE --full` writes all settings."]),
         "",
         *_entries(OutputTables, {"run": name, "report": f"{name}.html"}, ("run", "report")),
         "[data]",
-        *_entries(DataTable, data),
+        *_entries(DataTable, data, None if full else (*data, *_SHORT_DATA[2:])),
         f"[{flow}]",
-        *_entries(TABLES[flow], {}),
-        "# Limits of `ism-dask refresh FILE`, beyond which it does not publish the new W.",
-        "[refresh]",
-        *_entries(RefreshTable, {}),
+        *_entries(TABLES[flow], {}, None if full else filter(known.__contains__, _SHORT_FLOW)),
+        *(_limits() if full else ()),
         "# Rows to project after the fit; repeat the table for more files.",
         "# [[transform]]",
         f'# source = "{data["source"]}"',
@@ -58,6 +64,13 @@ def commented_run_file(flow: str, source: str | None = None, label: str | None =
         *(_CROSSVAL_TOO if flow == "fit" else ()),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _limits() -> Iterator[str]:
+    """Yield the lines of the table [refresh]."""
+    yield "# Limits of `ism-dask refresh FILE`, beyond which it does not publish the new W."
+    yield "[refresh]"
+    yield from _entries(RefreshTable, {})
 
 
 class _WithoutNull(GenerateJsonSchema):

@@ -92,19 +92,21 @@ def plan_table(
 
 
 def _feature_names(table: Table, options: TableOptions) -> list[str]:
-    """Return the columns that are features; raise a TableError for names that do not exist."""
+    """Return the columns that are features; raise a TableError that lists unknown names."""
     names = table.schema.names
     weights = () if options.weights is None else (options.weights,)
     roles = {"label": options.label, "drop": options.drop, "keep": options.keep, "weights": weights}
-    for role, given in roles.items():
-        for name in given:
-            if name not in names:
-                columns = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
-                raise TableError(
-                    f"`{role}` has {name!r}; {did_you_mean(name, names)}{table.description} has "
-                    f"the columns {columns}",
-                    role,
-                )
+    unknown = [
+        f"`{role}` has {name!r}; {did_you_mean(name, names)}".rstrip("; ")
+        for role, given in roles.items()
+        for name in given
+        if name not in names
+    ]
+    if unknown:
+        columns = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
+        raise TableError(
+            f"{'; '.join(unknown)}; {table.description} has the columns {columns}", *roles
+        )
     apart = {*options.apart, *options.drop, *options.keep}
     patterns = options.columns or ("*",)
     chosen = [
@@ -125,36 +127,41 @@ def _kinds(table: Table, names: Sequence[str], *, dates: bool) -> dict[str, str]
             kinds[name] = kind_of(table.schema.field(name), dates=dates)
         except TableError as error:
             problems.append(str(error))
-    advice = "drop such columns, or convert them to numbers first"
-    if any("holds dates" in problem for problem in problems):
-        advice = f"read dates as days with --dates (dates=True), {advice}"
-    _raise_if_any(problems, advice)
-    return kinds
-
-
-def _raise_if_any(problems: Sequence[str], advice: str) -> None:
     if problems:
+        advice = "drop such columns, or convert them to numbers first"
+        if any("holds dates" in problem for problem in problems):
+            advice = f"read dates as days with --dates (dates=True), {advice}"
         raise TableError(f"{'; '.join(problems)}: {advice}")
+    return kinds
 
 
 def _decided(
     table: Table, scan: TableScan, features: Sequence[str], options: TableOptions
 ) -> TableSchema:
-    """Return the schema that follows from a scan; raise a TableError for what cannot be stored."""
+    """Return the schema that follows from a scan.
+
+    Raise one TableError that lists all that cannot be stored.
+    """
     if not scan.rows:
         raise TableError(f"{table.description} has no rows")
-    scanned = [scan.columns[name] for name in features]
-    _check_columns(scanned, scan.rows, options)
-    _check_gaps(scan, features, options)
     if not scan.rows_stored:
         raise TableError(
             f"each row of {table.description} lacks a value: missing='drop' keeps none"
         )
+    scanned = [scan.columns[name] for name in features]
+    problems = [*_unfit_columns(scanned, scan.rows, options), *_gaps(scan, features, options)]
+    labels = []
+    for name in options.apart:
+        column = scan.columns[name]
+        try:
+            is_weight = name == options.weights
+            labels.append(_weights(column) if is_weight else _label(column, options))
+        except TableError as error:
+            problems.append(str(error))
+    if problems:
+        raise TableError("; ".join(problems), "missing")
     used = {*features, *options.apart, *options.keep}
     types = [table.schema.field(name).type for name in features]
-    labels = [_label(scan.columns[name], options) for name in options.label]
-    if options.weights is not None:
-        labels.append(_weights(scan.columns[options.weights]))
     schema = TableSchema(
         options=options,
         features=tuple(scanned),
@@ -168,8 +175,8 @@ def _decided(
     return schema
 
 
-def _check_columns(scanned: Sequence[Column], rows: int, options: TableOptions) -> None:
-    """Raise one TableError that lists all features whose values cannot be encoded."""
+def _unfit_columns(scanned: Sequence[Column], rows: int, options: TableOptions) -> list[str]:
+    """Return what is wrong with the features whose values cannot be encoded."""
     problems = []
     for column in scanned:
         if column.kind == CATEGORY and (
@@ -188,7 +195,7 @@ def _check_columns(scanned: Sequence[Column], rows: int, options: TableOptions) 
             )
         if column.missing == rows:
             problems.append(f"the column {column.name!r} has no values")
-    _raise_if_any(problems, "correct or drop these columns")
+    return [*problems[:-1], f"{problems[-1]}: correct or drop these columns"] if problems else []
 
 
 def _mixed(column: Column) -> str:
@@ -197,19 +204,19 @@ def _mixed(column: Column) -> str:
     return texts[0][:40] if texts and 2 * len(texts) <= len(column.counts) else ""
 
 
-def _check_gaps(scan: TableScan, features: Sequence[str], options: TableOptions) -> None:
-    """Raise a TableError that counts missing values, unless the options accept them."""
+def _gaps(scan: TableScan, features: Sequence[str], options: TableOptions) -> list[str]:
+    """Return a clause that counts missing values, none if the options accept them."""
     every: dict[str, Sequence[str]] = {REFUSE: [*features, *options.apart], DROP: []}
     refused = every.get(options.missing, options.apart)
     gaps = {name: scan.columns[name].missing for name in refused if scan.columns[name].missing}
-    if gaps:
-        counts = ", ".join(f"{name} ({count:,})" for name, count in gaps.items())
-        advice = "drop, mean or indicator" if options.missing == REFUSE else "drop"
-        raise TableError(
-            f"{len(gaps)} columns lack values in some of {scan.rows:,} rows: {counts}; accept that "
-            f"with `missing` {advice}",
-            "missing",
-        )
+    if not gaps:
+        return []
+    counts = ", ".join(f"{name} ({count:,})" for name, count in gaps.items())
+    advice = "drop, mean or indicator" if options.missing == REFUSE else "drop"
+    return [
+        f"{len(gaps)} columns lack values in some of {scan.rows:,} rows: {counts}; accept that "
+        f"with `missing` {advice}"
+    ]
 
 
 def _fits_float32(kind: pa.DataType) -> bool:

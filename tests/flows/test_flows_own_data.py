@@ -70,6 +70,17 @@ def test_a_dry_run_shows_what_would_be_stored(here, sales, tmp_path):
     assert "expected one of" in here("fit", "sales", "--plain").failed(2)
 
 
+def test_columns_that_are_read_alike_share_a_line(here, tmp_path):
+    genes = pd.DataFrame(np.ones((12, 200)), columns=[f"gene_{k}" for k in range(200)])
+    ages = [np.nan] * 3 + [50.0] * 9
+    genes.assign(age=ages, sick=[True, False] * 6).to_parquet(tmp_path / "genes.parquet")
+    options = ("--label", "sick", "--missing", "mean", "--dry-run")
+    shown = here("ingest", tmp_path / "genes.parquet", *options).words
+    assert "gene_0 to gene_199 0 200 numbers" in shown
+    assert "gene_1 " not in shown
+    assert "age 3 number; gaps filled" in shown
+
+
 def test_three_commands_from_a_table_to_new_features(here, sales, tmp_path):
     assert _fit(here, tmp_path)["labels"] == {"churned": 2}
     data = open_dataset("sales")

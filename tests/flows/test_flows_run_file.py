@@ -161,8 +161,12 @@ degree = 2
 @pytest.mark.parametrize("flow", list(FLOWS))
 def test_the_file_that_init_writes_has_every_default(here, run_file, flow):
     file, table = run_file.with_name("own.toml"), run_file.with_name("sales.csv")
-    assert here("init", file, "--data", table, "--label", "left us", "--flow", flow).status == 0
+    command = ("init", file, "--data", table, "--label", "left us", "--flow", flow)
+    assert here(*command).status == 0
     plain = read_run_file(file).settings
+    assert len(file.read_text().splitlines()) < 60
+    assert here(*command, "--full", "--force").status == 0
+    assert read_run_file(file).settings == plain
     # Defaults without their comment sign: the file means the same.
     text = re.sub(r"^# (\w+ = (?!.*# for example$).*)$", r"\1", file.read_text(), flags=re.M)
     text = text.split("# [[transform]]")[0]

@@ -85,7 +85,7 @@ def read_table(path: Path) -> Reads:
 def make_run_files(home: Path) -> Iterator[Path]:
     """Write run files with all settings of each flow, and with the usual ones."""
     for flow in FLOWS:
-        text = commented_run_file(flow, "shop.csv", "y")
+        text = commented_run_file(flow, "shop.csv", "y", full=True)
         settings = re.sub(r"^# (\w+ = (?!.*# for example))", r"\1", text, flags=re.MULTILINE)
         settings = (
             re.sub(r"^# (\[\[?\w+\]?\]$)", r"\1", settings, flags=re.MULTILINE)

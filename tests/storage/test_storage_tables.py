@@ -581,6 +581,30 @@ def test_files_of_arrays_are_refused_with_what_to_do(name, tmp_path):
             ingest_table(given)
 
 
+def test_all_problems_of_a_table_are_listed_at_once():
+    frame = pd.DataFrame(
+        {
+            "free": [f"text {number}" for number in range(60)],
+            "huge": [np.inf, *range(59)],
+            "gap": [np.nan, *range(59)],
+            "y": np.arange(60.0),
+            "w": [-1.0] * 60,
+        }
+    )
+    with pytest.raises(TableError) as caught:
+        ingest_table(frame, "t", label="y", weights="w")
+    for words in (
+        "'free' has 60 different texts",
+        "'huge' has infinite values in 1 rows",
+        "1 columns lack values in some of 60 rows: gap (1)",
+        "'y' has more than 20 different whole numbers",
+        "the weights 'w' go from -1 to -1",
+    ):
+        assert words in str(caught.value)
+    with pytest.raises(TableError, match=r"`label` has 'z'; `drop` has 'fre'; did you mean 'free'"):
+        ingest_table(frame, "t", label="z", drop="fre")
+
+
 def test_files_that_are_no_tables_say_why(tmp_path):
     pipe, line, empty = (tmp_path / f"{name}.csv" for name in ("pipe", "line", "empty"))
     os.mkfifo(pipe)
