@@ -22,7 +22,6 @@ from storage.dataset import ZarrRows
 from storage.models import Model
 from storage.tables.encoding import EncodedRows, Problems
 from storage.tables.new_rows import encode_new_rows
-from storage.tables.output_files import PartWriter
 from storage.tables.schema import TableSchema
 from storage.tables.sources import Part, matrix_table
 
@@ -133,10 +132,3 @@ class Projector:
         """Return the new features of a table, and what is known of its rows."""
         rows = self.nothing()
         return list(self.batches(source, rows)), rows
-
-    def write(self, writer: PartWriter, part: tuple[str, Part]) -> ProjectedRows:
-        """Write the new features of a part of a table, and return what is known of its rows."""
-        name, source = part
-        rows = self.nothing()
-        writer.write(name, self.batches(source, rows))
-        return rows

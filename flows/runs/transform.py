@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -21,16 +20,14 @@ from storage import Dataset, Model, load_model
 from storage.tables.files import COLUMNAR, format_suffix
 from storage.tables.formats import open_table
 from storage.tables.new_rows import check_columns, ignored_columns, open_new_rows
-from storage.tables.output_files import new_folder, part_path, write_batches
+from storage.tables.output_files import write_batches
 from storage.tables.schema import NUMBER, Column, TableOptions, TableSchema
 from storage.tables.side_by_side import map_in_order, threads_of_this_process
 from storage.tables.sources import Part, Table, matrix_table
 
-# Formats of files to write; that of a matrix, whose columns have no names of their own; and that of
-# the files of a folder.
+# Formats of files to write, and that of a matrix, whose columns have no names of their own.
 _MATRIX = ".npy"
 _WRITTEN = (".csv", _MATRIX, *COLUMNAR)
-_PART_SUFFIX = ".parquet"
 # Pieces that threads of this process project at a time, or whose new features wait to be written.
 _PIECES_AT_WORK = 8
 
@@ -40,8 +37,7 @@ Projected: TypeAlias = tuple[list[pa.RecordBatch], ProjectedRows]
 def transform_rows(run: str, settings: TransformSettings) -> dict[str, Any]:
     """Project rows with the model of `run`, a fit or clustering; return a summary.
 
-    With a scheduler, its workers project the rows, and write the parts of a folder, with the same
-    result as threads of this process.
+    With a scheduler, its workers project the rows, with the same result as threads of this process.
     """
     source, out = settings.source, settings.out
     _check_output(out)
@@ -59,12 +55,9 @@ def transform_rows(run: str, settings: TransformSettings) -> dict[str, Any]:
             f"the table has a column {taken[0]!r}, as a new feature is called; rename it"
         )
     projector = Projector(model.bare(), schema, passed, ignore_unseen)
-    rows, files = projector.nothing(), {}
+    rows = projector.nothing()
     with joined_workers(settings.scheduler) as workers:
-        if out.suffix:
-            write_batches(out, _projected(table, projector, rows, workers))
-        else:
-            files["files"] = _write_parts(table, projector, rows, out, workers)
+        write_batches(out, _projected(table, projector, rows, workers))
     report_progress(1.0, f"{rows.rows:,} rows")
     return {
         "command": "transform",
@@ -76,7 +69,6 @@ def transform_rows(run: str, settings: TransformSettings) -> dict[str, Any]:
         "rows_left_out": rows.read - rows.rows,
         "ignored": ignored_columns(table, schema),
         "drift": rows.drift(),
-        **files,
     }
 
 
@@ -122,19 +114,11 @@ def _table_of(data: Dataset) -> Table:
 
 
 def _check_output(path: Path) -> None:
-    """Raise SettingsError unless the suffix of `path` is that of a format we can write.
-
-    A folder, which has no suffix, must be new.
-    """
-    suffix = path.suffix.lower()
-    if suffix not in ("", *_WRITTEN):
+    """Raise SettingsError unless the suffix of `path` is that of a format we can write."""
+    if path.suffix.lower() not in _WRITTEN:
         raise SettingsError(
             f"`out` is {str(path)!r}; expected a file name that ends in {' or '.join(_WRITTEN)}",
             "out",
-        )
-    if not suffix and path.exists():
-        raise SettingsError(
-            f"`out` is {str(path)!r}, which exists; remove it, or name a new one", "out"
         )
 
 
@@ -165,38 +149,6 @@ def _map_in_threads(
     """Yield what `project` returns for each piece, in order, computed by threads."""
     with threads_of_this_process() as threads:
         yield from map_in_order(threads, project, pieces, lambda: _PIECES_AT_WORK)
-
-
-def _write_parts(
-    table: Table, projector: Projector, rows: ProjectedRows, out: Path, workers: Session | None
-) -> int:
-    """Write a Parquet file for each file of a table into a new folder; return their number.
-
-    What is known of the rows is added to `rows`.
-    """
-    parts = _parts(table)
-    with new_folder(out, _PART_SUFFIX) as writer:
-        write = partial(projector.write, writer)
-        for part_rows in (map if workers is None else workers.map_by_model)(write, parts):
-            rows.merge(part_rows)
-            _report(rows.rows)
-        rows.problems.check(table.description)
-    return len(parts)
-
-
-def _parts(table: Table) -> list[tuple[str, Part]]:
-    """Return the files of a table with their names; raise a FlowError unless these differ."""
-    if table.files is None:
-        raise FlowError(f"{table.description} has no files to write parts for; name a file with -o")
-    parts = list(zip(table.files.names(), table.parts, strict=True))
-    paths = Counter(part_path(name, _PART_SUFFIX) for name, _ in parts)
-    path, number = paths.most_common(1)[0]
-    if number > 1:
-        raise FlowError(
-            f"{number} files of the table would be the part {path}; name their folder as the "
-            "table, or a file with -o"
-        )
-    return parts
 
 
 def _report(rows: int) -> None:
