@@ -7,7 +7,6 @@ bit, and of the same type.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -161,13 +160,12 @@ def _is_equal(saved: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
 
 
 def to_json(value: Any) -> tuple[Any, dict[str, NDArray[Any]]]:
-    """Return a value as plain JSON, and the numbers of all arrays in it by the name of the dtype.
+    """Return a value as plain JSON, and the arrays in it by the names that they have there.
 
     Raise TypeError for a value that is, or contains, one of another type.
     """
-    arrays: dict[str, list[NDArray[Any]]] = {}
-    record = _plain(value, arrays)
-    return record, {name: np.concatenate(each) for name, each in arrays.items()}
+    arrays: dict[str, NDArray[Any]] = {}
+    return _plain(value, arrays), arrays
 
 
 def from_json(record: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
@@ -178,7 +176,7 @@ def from_json(record: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
         raise ValueError(f"it is no value of a run: {error!r}") from error
 
 
-def _plain(value: Any, arrays: dict[str, list[NDArray[Any]]]) -> Any:
+def _plain(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
     if isinstance(value, tuple):
         return [_plain(each, arrays) for each in value]
     if isinstance(value, Mapping):
@@ -186,7 +184,11 @@ def _plain(value: Any, arrays: dict[str, list[NDArray[Any]]]) -> Any:
             raise TypeError(f"a mapping has the key {_KIND!r}; rename the key before saving")
         return {name: _plain(each, arrays) for name, each in value.items()}
     if isinstance(value, np.ndarray):
-        return _plain_array(value, arrays)
+        if value.dtype.kind not in "biuf" or not value.dtype.isnative:
+            raise TypeError(f"an array of {value.dtype} cannot be saved as a partial result")
+        name = f"array-{len(arrays)}"
+        arrays[name] = value
+        return {_KIND: "array", "name": name}
     if isinstance(value, list | Status) or type(value) in RECORDS.values():
         parts = {name: _plain(each, arrays) for name, each in _parts(value).items()}
         return {_KIND: type(value).__name__, **parts}
@@ -204,15 +206,6 @@ def _parts(value: Any) -> dict[str, Any]:
     return {each.name: getattr(value, each.name) for each in fields(value)}
 
 
-def _plain_array(array: NDArray[Any], arrays: dict[str, list[NDArray[Any]]]) -> dict[str, Any]:
-    if array.dtype.kind not in "biuf" or not array.dtype.isnative:
-        raise TypeError(f"an array of {array.dtype} cannot be saved as a partial result")
-    earlier = arrays.setdefault(array.dtype.name, [])
-    start = sum(each.size for each in earlier)
-    earlier.append(array.ravel())
-    return {_KIND: "array", "of": array.dtype.name, "start": start, "shape": list(array.shape)}
-
-
 def _restored(value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
     if isinstance(value, list):
         return tuple(_restored(each, arrays) for each in value)
@@ -224,10 +217,7 @@ def _restored(value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
 
 def _made(kind: str, parts: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Any:
     if kind == "array":
-        start, shape = parts["start"], parts["shape"]
-        if min([start, *shape]) < 0:
-            raise ValueError(f"an array of shape {shape} from {start} on")
-        return arrays[parts["of"]][start : start + math.prod(shape)].reshape(shape).copy()
+        return arrays[parts["name"]]
     if kind == "list":
         return list(parts["items"])
     if kind == "Status":

@@ -71,8 +71,8 @@ def test_what_cannot_be_saved_or_read_is_refused():
         with pytest.raises(TypeError):
             to_json((1.0, wrong))
     record, arrays = to_json({"W": np.eye(3)})
-    with pytest.raises(ValueError, match="cannot reshape array of size 8"):
-        from_json(record, {"float64": arrays["float64"][:-1]})
+    with pytest.raises(ValueError, match="no value of a run"):
+        from_json(record, {"other": arrays["array-0"]})
     for kind in ("os.system", ["State"], None, "Certificate"):
         with pytest.raises(ValueError, match=r"no value of a run|other fields"):
             from_json({"__kind__": kind}, {})
