@@ -125,7 +125,7 @@ def _shop(*, numbers: bool) -> Iterator[Callable[[pd.DataFrame], RefreshResult]]
         run_file, table = Path(name) / "run.toml", Path(name) / "table.parquet"
         run_file.write_text(
             'run = "nightly"\n[data]\nsource = "table.parquet"\nlabel = "y"\n'
-            f'target = "{"numbers" if numbers else "classes"}"\n[fit]\n'
+            f'target = "{"numbers" if numbers else "classes"}"\n[refresh]\n[fit]\n'
         )
 
         def night(frame: pd.DataFrame) -> RefreshResult:

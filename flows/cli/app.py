@@ -66,7 +66,6 @@ _COMMANDS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
     "Run files and refreshes": (
         (run_file.init, "ism-dask init sales.toml --data sales.csv --label churned"),
         (run_file.run, "ism-dask run sales.toml --dry-run"),
-        (run_file.refresh, "ism-dask refresh sales.toml"),
         (run_file.schedule, "ism-dask schedule sales.toml --cron '0 2 * * *'"),
         (run_file.history, "ism-dask history sales -o history.html"),
         (run_file.rollback, "ism-dask rollback sales-0003"),

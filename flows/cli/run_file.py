@@ -1,4 +1,4 @@
-"""The commands of run files: init and run; refresh, history, rollback and schedule."""
+"""The commands of run files: init and run; history, rollback and schedule of refreshes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ def run(
         bool, typer.Option("--dry-run", help="Show what it would do; store nothing.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace the data set and the run that are stored.")
+        bool,
+        typer.Option(
+            "--force", help="Replace what is stored; refresh even if the table has not changed."
+        ),
     ] = False,
     afresh: Annotated[
         bool, typer.Option("--afresh", help="Start from the beginning, not from a checkpoint.")
@@ -37,14 +40,22 @@ def run(
     plain: Plain = False,
     output: Output,
 ) -> None:
-    """Run all that a run file says: ingest its table, fit, project rows, write the report."""
+    """Run all that a run file says: ingest its table, fit, project rows, write the report.
+
+    A file with the table [refresh] refreshes its run. If its data have changed, W is fitted again,
+    and published with its outputs if it is within the limits of that table. Otherwise it is saved,
+    but not published, and the command fails.
+    """
     from flows.refreshes.refresh import write_outputs  # noqa: PLC0415
     from flows.runs.resumable import check_name_is_free  # noqa: PLC0415
-    from flows.settings.run_file import read_run_file  # noqa: PLC0415
 
-    plan = read_run_file(file, force=force, afresh=afresh)
+    settings = RefreshSettings(file=str(file), force=force, afresh=afresh)
+    plan = settings.plan
     if dry_run:
         _show(plan, output)
+        return
+    if plan.limits is not None:
+        _refresh(settings, output, plain=plain)
         return
     if plan.settings.run is not None:
         # Before the table is read, and its columns are shown.
@@ -76,6 +87,7 @@ def _show(plan: RunFile, output: Output) -> None:
         [plan.flow, _changed_words(plan.settings)],
         *(["transform", f"{each.source} -> {each.out}"] for each in plan.transforms),
         *([["report", str(plan.report)]] if plan.report else []),
+        *([["publish", "if it is within the limits of [refresh]"]] if plan.limits else []),
         *([["crossval", _changed_words(plan.crossval)]] if plan.crossval else []),
     ]
     output.table(("step", "with"), steps, left=2)
@@ -114,12 +126,8 @@ def init(
     output.finish({"command": "init", "path": str(file)})
 
 
-def refresh(settings: RefreshSettings, *, plain: Plain = False, output: Output) -> None:
-    """Fit the table of a run file again if it has changed, and publish the new run if it is sound.
-
-    The new run is compared with the published one. Beyond the limits in the table [refresh] of
-    the file it is saved, but not published, and the command fails.
-    """
+def _refresh(settings: RefreshSettings, output: Output, *, plain: bool) -> None:
+    """Refresh the run of a run file; the command fails if the new run is not published."""
     from flows.refreshes.history import history_table  # noqa: PLC0415
     from flows.refreshes.refresh import check_refreshable  # noqa: PLC0415
     from flows.results.refresh import SUSPICIOUS  # noqa: PLC0415

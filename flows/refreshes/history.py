@@ -46,7 +46,8 @@ def known_history(name: str) -> History:
     if not history.records:
         hint = did_you_mean(name, refreshed_names())
         raise SettingsError(
-            f"no run {name!r} was refreshed; {hint}`ism-dask refresh FILE` refreshes one"
+            f"no run {name!r} was refreshed; {hint}`ism-dask run FILE` refreshes one if the file "
+            "has the table [refresh]"
         )
     return history
 

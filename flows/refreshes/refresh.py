@@ -69,6 +69,7 @@ def refresh(settings: RefreshSettings) -> RefreshResult:
             with suppress(StorageError):  # the disk may be full
                 history.fail(reason or type(error).__name__)
             raise
+        assert plan.limits is not None
         history.prune(plan.limits.keep)
     if result.state in (PUBLISHED, FAILED) and result.reasons:
         raise FlowError(f"{result.run} is published, but {'; '.join(result.reasons)}")
@@ -81,6 +82,12 @@ def check_refreshable(plan: RunFile) -> str:
         raise SettingsError(
             f"{plan.path}: a refresh needs the table [fit], and a table of its own as `data.source`"
         )
+    if plan.limits is None:
+        raise SettingsError(
+            f"{plan.path}: a refresh needs the table [refresh]; an empty one has the default limits"
+        )
+    if plan.crossval is not None:
+        raise SettingsError(f"{plan.path}: a refresh is not cross-validated: leave [crossval] out")
     name = plan.settings.run
     if name is None:
         raise SettingsError(
@@ -127,7 +134,9 @@ class _Refresh:
 
     def __init__(self, plan: RunFile, history: History) -> None:
         assert plan.ingest is not None
-        self._plan, self._history, self._ingest = plan, history, plan.ingest
+        assert plan.limits is not None
+        self._plan, self._history, self._limits = plan, history, plan.limits
+        self._ingest = replace(plan.ingest, force=True)
         self._name, self._file = history.name, _file_of(plan)
 
     def run(self, *, force: bool) -> RefreshResult:
@@ -147,9 +156,7 @@ class _Refresh:
             report_progress(0.97, "compare with the published run")
             current = self._history.published or self._name
             rows = (self._history.equal_rows_of(current), equal)
-            comparison = compare(
-                current, published, new, labelled, self._plan.limits, equal_rows=rows
-            )
+            comparison = compare(current, published, new, labelled, self._limits, equal_rows=rows)
         outcome: dict[str, Any] = {"reasons": doubts(fitted, comparison)}
         state = SUSPICIOUS if outcome["reasons"] else PUBLISHED
         if state == PUBLISHED:
@@ -198,7 +205,7 @@ class _Refresh:
         data = ingest_changed(self._ingest)
         settings = self._plan.stored_as(data.info.folder).settings
         assert isinstance(settings, FitSettings)
-        settings = replace(settings, run=run)
+        settings = replace(settings, run=run, force=True)
         start = None
         if published is not None and published.feature_names == data.feature_names:
             q = len(published.components)

@@ -19,15 +19,16 @@ if TYPE_CHECKING:
 class RefreshSettings(FlowSettings):
     """Settings of a refresh: the run file, which has all others."""
 
-    file: str = setting(about="A run file (.toml) with the tables [data] and [fit].")
+    file: str = setting(about="A run file (.toml) with the tables [data], [fit] and [refresh].")
     force: bool = saving_setting(False, about="Fit again even if the source has not changed.")
+    afresh: bool = saving_setting(False, about="Fit from the beginning, not from a checkpoint.")
 
     @cached_property
     def plan(self) -> RunFile:
         """The run file, which is read once; raises SettingsError for one that is not valid."""
         from flows.settings.run_file import read_run_file  # noqa: PLC0415 - imports pydantic
 
-        return read_run_file(Path(self.file), force=True)
+        return read_run_file(Path(self.file), force=self.force, afresh=self.afresh)
 
     @property
     def title(self) -> str:

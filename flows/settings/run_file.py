@@ -172,8 +172,9 @@ class OutputTables(Checked):
     transform: tuple[TransformTable, ...] = setting(  # type: ignore[valid-type]
         (), about="Rows to project after the fit."
     )
-    refresh: RefreshTable = setting(
-        RefreshTable(), about="Limits of `ism-dask refresh`, and what it keeps."
+    refresh: RefreshTable | None = setting(
+        None,
+        about="With this table `ism-dask run` refreshes the run: its limits, and what it keeps.",
     )
 
 
@@ -203,7 +204,7 @@ class RunFile:
     crossval: CrossvalSettings | None  # beside a fit: its settings with those of [crossval]
     transforms: tuple[Any, ...]  # of `TransformTable`
     report: Path | None  # the page to write
-    limits: RefreshTable
+    limits: RefreshTable | None  # of a refresh; None if the file has no table [refresh]
 
     def stored_as(self, dataset: str) -> RunFile:
         """Return the run file for its table, which is stored as a data set of this name."""

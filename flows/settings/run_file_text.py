@@ -27,6 +27,11 @@ _CROSSVAL_TOO = (
 # What a short file has: of [data], and of the table of the flow.
 _SHORT_DATA = ("source", "label", "drop", "keep", "missing")
 _SHORT_FLOW = ("n_components", "n_clusters", "criterion", "kernel", "max_features", "folds")
+_REFRESH = (
+    "# With this table `ism-dask run FILE` refreshes the run: it fits again if the table has",
+    "# changed, and publishes the new W if it is within these limits.",
+    "# [refresh]",
+)
 _WIDTH = 88
 # The example of a value, by the type of a setting that has no default.
 _EXAMPLES = {int: "2", float: "1.0", bool: "true", list: "[]", dict: "{}"}
@@ -56,7 +61,8 @@ def commented_run_file(
         *_entries(DataTable, data, None if full else (*data, *_SHORT_DATA[2:])),
         f"[{flow}]",
         *_entries(TABLES[flow], {}, None if full else filter(known.__contains__, _SHORT_FLOW)),
-        *(_limits() if full else ()),
+        *(_REFRESH if flow == "fit" else ()),
+        *(_entries(RefreshTable, {}) if full and flow == "fit" else ()),
         "# Rows to project after the fit; repeat the table for more files.",
         "# [[transform]]",
         f'# source = "{data["source"]}"',
@@ -64,13 +70,6 @@ def commented_run_file(
         *(_CROSSVAL_TOO if flow == "fit" else ()),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _limits() -> Iterator[str]:
-    """Yield the lines of the table [refresh]."""
-    yield "# Limits of `ism-dask refresh FILE`, beyond which it does not publish the new W."
-    yield "[refresh]"
-    yield from _entries(RefreshTable, {})
 
 
 class _WithoutNull(GenerateJsonSchema):

@@ -91,7 +91,9 @@ def disk(tmp_path, monkeypatch):
 def test_the_disk_is_full_in_the_middle(tally, count, disk, tmp_path):
     """A whole run stays published; with room again, the next night does its work."""
     row = tally("disk full in the middle of a refresh", count)
-    run_file = open_shop(tmp_path, WITHOUT_OUTPUTS + "\n[refresh]\nkeep = 2\nmax_turn = 1.0\n")
+    run_file = open_shop(
+        tmp_path, WITHOUT_OUTPUTS.replace("[refresh]\n", "[refresh]\nkeep = 2\nmax_turn = 1.0\n")
+    )
     rng = random.Random(count)
     _night(run_file)
     part = tmp_path / "parts" / "a.parquet"

@@ -19,6 +19,8 @@ source = "parts/*.parquet"
 name = "shop"
 label = "churned"
 
+[refresh]
+
 [fit]
 n_components = 2
 
@@ -113,4 +115,4 @@ def killed_at(moment: str, code: str) -> None:
 
 def refreshed(here: Command, run_file: Path, *more: object) -> Any:
     """Refresh by the command, without Prefect, and return its answer."""
-    return here("refresh", run_file, "--plain", "--json", *more).answer
+    return here("run", run_file, "--plain", "--json", *more).answer

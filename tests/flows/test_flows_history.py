@@ -23,7 +23,7 @@ from storage import (
 
 DEPENDENCE = ("--criterion", "dependence", "--sigma", "median", "--plain")
 FIT = ("fit", "shop", "-q", 1, *DEPENDENCE)
-KEEP_TWO = QUICK_FILE + "\n[refresh]\nkeep = 2\n"
+KEEP_TWO = QUICK_FILE.replace("[refresh]\n", "[refresh]\nkeep = 2\n")
 
 
 @pytest.fixture
@@ -57,11 +57,11 @@ def test_of_old_runs_a_line_stays(here, run_file):
     # The published run and the one before it stay, however many suspicious ones come.
     write_part(run_file.parent, "c", 400, shift=30.0)
     for _ in range(2):
-        assert here("refresh", run_file, "--plain", "--force").status == 1
+        assert here("run", run_file, "--plain", "--force").status == 1
     assert _saved() == {"2", "3", "4", "5"}
     assert History("sales").published == "sales-0003"
     assert here("rollback", "sales").out.startswith("sales is sales-0002\n")
-    assert here("refresh", run_file, "--plain", "--quiet").status == 1
+    assert here("run", run_file, "--plain", "--quiet").status == 1
     assert _saved() == {"2", "4", "5"}
     load_model("sales")
 

@@ -124,7 +124,7 @@ def test_bad_data_are_not_published_and_sound_ones_are(here, run_file):
     for change, words in BAD.values():
         part.write_bytes(good)
         change_part(run_file.parent, "a", change)
-        ended = here("refresh", run_file, "--plain")
+        ended = here("run", run_file, "--plain")
         assert ended.status == 1
         assert words in ended.err
         assert model_hash("sales") == published
@@ -146,21 +146,21 @@ def test_a_suspicious_run_is_kept_but_not_published(here, run_file):
     refreshed(here, run_file)
     published = model_hash("sales")
     write_part(run_file.parent, "b", 400, shift=1.0)
-    ended = here("refresh", run_file, "--plain")
+    ended = here("run", run_file, "--plain")
     assert ended.status == 1
     assert "max_rows: there are 2 times as many rows as before (800, before 400)" in ended.err
     assert "ism-dask rollback sales-0002" in ended.err
     assert model_hash("sales") == published
     assert load_model("sales-0002").components.shape == (2, 5)
     # As long as the source stays so, each refresh says so.
-    assert here("refresh", run_file, "--plain", "--quiet").status == 1
+    assert here("run", run_file, "--plain", "--quiet").status == 1
     records = [(each.state, each.times) for each in History("sales").records]
     assert records == [("published", 1), ("suspicious", 2)]
     opening = history_summary(known_history("sales")).opening
     assert opening.startswith("sales-0001 is published; ")
     assert opening.endswith(" 1 warning speaks against it.")
-    limits = "\n[refresh]\nmax_turn = 1.0\nmax_rows = 9.0\n"
-    run_file.write_text(QUICK_FILE + limits)
+    limits = "[refresh]\nmax_turn = 1.0\nmax_rows = 9.0\n"
+    run_file.write_text(QUICK_FILE.replace("[refresh]\n", limits))
     ended = refreshed(here, run_file, "--force")
     assert (ended["state"], ended["reasons"]) == ("published", [])
 
@@ -238,9 +238,9 @@ def test_a_history_holds_every_night(here, run_file):
     good = part.read_bytes()
     part.write_bytes(good[:-100])
     for _ in range(2):
-        assert "a.parquet" in here("refresh", run_file, "--plain").failed(1)
+        assert "a.parquet" in here("run", run_file, "--plain").failed(1)
     part.unlink()
-    assert here("refresh", run_file, "--plain").status == 1
+    assert here("run", run_file, "--plain").status == 1
     part.write_bytes(good)
     records = History("sales").records
     assert _states() == ["published", "unchanged", "failed", "failed"]
@@ -261,7 +261,7 @@ def test_stale_outputs_are_written_by_the_next_night(here, run_file):
     run_file.write_text(text)
     message = "sales-0001 is published, but outputs of the run file are stale: "
     for _ in range(2):
-        ended = here("refresh", run_file, "--plain")
+        ended = here("run", run_file, "--plain")
         assert (ended.status, message in ended.err) == (1, True)
     shutil.copy(run_file.parent / "parts" / "a.parquet", run_file.parent / "new.parquet")
     again = refreshed(here, run_file)
@@ -287,20 +287,21 @@ def test_a_refresh_reads_its_run_file_once_and_each_model_once(here, run_file, m
         ("[fit]\nn_components = 2", "[cluster]\nn_clusters = 2", "a refresh needs the table [fit]"),
         ('source = "parts/*.parquet"\nname = "shop"', 'source = "wine"', "needs the table [fit]"),
         ('run = "sales"', "", "a refresh needs `run`"),
-        ("[[tr", "[refresh]\nmax_turn = 2.0\n[[tr", "is 2.0; expected 1"),
-        ("[[tr", "[refresh]\nkeep = 1\n[[tr", "`refresh.keep` is 1; expected 2 or more"),
+        ("[fit]", "[crossval]\nfolds = 3\n[fit]", "leave [crossval] out"),
+        ("[refresh]", "[refresh]\nmax_turn = 2.0", "is 2.0; expected 1"),
+        ("[refresh]", "[refresh]\nkeep = 1", "`refresh.keep` is 1; expected 2 or more"),
     ],
 )
 def test_files_that_cannot_be_refreshed(here, run_file, text, instead, message):
     run_file.write_text(RUN_FILE.replace(text, instead))
-    assert message in here("refresh", run_file, "--plain").failed(2)
+    assert message in here("run", run_file, "--plain").failed(2)
 
 
 def test_a_published_run_belongs_to_one_file(here, run_file):
     refreshed(here, run_file)
     other = run_file.with_name("other.toml")
     other.write_text(QUICK_FILE)
-    message = here("refresh", other, "--plain").failed(2)
+    message = here("run", other, "--plain").failed(2)
     assert f"`run` is 'sales', which is refreshed by {run_file}" in message
     run_file.rename(run_file.with_name("moved.toml"))
     assert refreshed(here, other)["state"] == "unchanged"
@@ -309,7 +310,7 @@ def test_a_published_run_belongs_to_one_file(here, run_file):
 def test_a_run_of_that_name_that_is_another_fit_stays(here, run_file, fitted_wine):
     publish_run(fitted_wine, "sales")
     saved = model_hash("sales")
-    assert "which no refresh has made" in here("refresh", run_file, "--plain").failed(1)
+    assert "which no refresh has made" in here("run", run_file, "--plain").failed(1)
     assert model_hash("sales") == saved
 
 
@@ -352,7 +353,7 @@ def test_a_killed_refresh_leaves_a_whole_run_published(here, run_file, moment):
 
 def test_two_refreshes_at_once_are_refused(here, run_file):
     with refresh_lock("sales"):
-        assert "another process refreshes 'sales'" in here("refresh", run_file, "--plain").failed(1)
+        assert "another process refreshes 'sales'" in here("run", run_file, "--plain").failed(1)
 
 
 def test_a_damaged_history_is_named(here, run_file):
@@ -362,7 +363,7 @@ def test_a_damaged_history_is_named(here, run_file):
     later = to_sealed_json({"format_version": 7, "refreshes": []})
     for damaged in ("{", "[]", text[:-20], text.replace("400", "401"), later):
         path.write_text(damaged)
-        assert str(path) in here("refresh", run_file, "--plain").failed(1)
+        assert str(path) in here("run", run_file, "--plain").failed(1)
         ended = here("check", "sales")
         assert ended.status == 1
         assert str(path) in ended.out
@@ -372,14 +373,14 @@ def test_a_damaged_history_is_named(here, run_file):
 @pytest.mark.usefixtures("prefect_server")
 def test_a_refresh_under_prefect_ends_in_a_state_with_its_name(here, run_file, serving):
     for state, kind in (("Published", "COMPLETED"), ("Unchanged", "COMPLETED")):
-        answer = here("refresh", run_file, "--json").answer
+        answer = here("run", run_file, "--json").answer
         assert answer["state"] == state.lower()
         run = serving.run(answer["flow_run"]["id"])
         assert (run["state"]["name"], run["state"]["type"]) == (state, kind)
     page = artifacts_of(run["id"])["refresh-sales"].data
     assert r"| sales-0001 \* |" in page
     write_part(run_file.parent, "b", 400, shift=1.0)
-    ended = here("refresh", run_file)
+    ended = here("run", run_file)
     assert ended.status == 1
     assert "sales-0002 is not published: " in ended.err
     run = serving.run(ended.out.splitlines()[0].rpartition("/")[2])
@@ -435,11 +436,11 @@ def test_an_alert_calls_a_webhook(here, run_file, serving, hook):
     assert created.returncode == 0, created.stdout
     missed = serving.find("automations", sort="NAME_ASC")[1]["trigger"]
     assert (missed["posture"], missed["within"]) == ("Proactive", 600)
-    assert here("refresh", run_file, "--json").answer["state"] == "published"
+    assert here("run", run_file, "--json").answer["state"] == "published"
     write_part(run_file.parent, "b", 400, shift=1.0)
-    assert here("refresh", run_file).status == 1
+    assert here("run", run_file).status == 1
     (run_file.parent / "parts" / "a.parquet").write_bytes(b"PAR1")
-    assert here("refresh", run_file).status == 1
+    assert here("run", run_file).status == 1
     wait(lambda: len(called) == 2)
     suspicious, failed = called
     assert suspicious["subject"].endswith("sales is Suspicious")
@@ -508,9 +509,9 @@ def test_a_run_is_cancelled_from_another_process(here, tmp_path):
 def test_a_missing_run_file_is_an_error_at_once(here, tmp_path, monkeypatch):
     for looked in ("run_file.connect_to_prefect", "compute.has_prefect"):
         monkeypatch.setattr(f"flows.cli.{looked}", pytest.fail)
-    assert "with the tables [data] and [fit]." in here("refresh", "--help").out
+    assert "A file with the table [refresh] refreshes its run." in here("run", "--help").out
     path = tmp_path / "sales.toml"
-    for words in (("refresh", path), ("schedule", path, *NIGHTLY)):
+    for words in (("run", path), ("schedule", path, *NIGHTLY)):
         assert f"the run file {path} cannot be read" in here(*words).failed(2)
 
 
@@ -518,5 +519,7 @@ def test_a_new_run_file_for_a_glob_is_valid(here, run_file):
     for data, name in (("parts/*.parquet", "parts"), ("*.parquet", "table"), ("a b.csv", "a-b")):
         path = run_file.with_name(f"{name}.toml")
         assert here("init", path, "--data", data, "--label", "churned").status == 0
-        plan = read_run_file(path)
-        assert check_refreshable(plan) == name
+        with pytest.raises(SettingsError, match="a refresh needs the table"):
+            check_refreshable(read_run_file(path))
+        path.write_text(path.read_text().replace("# [refresh]", "[refresh]"))
+        assert check_refreshable(read_run_file(path)) == name

@@ -169,7 +169,7 @@ def test_the_file_that_init_writes_has_every_default(here, run_file, flow):
     assert read_run_file(file).settings == plain
     # Defaults without their comment sign: the file means the same.
     text = re.sub(r"^# (\w+ = (?!.*# for example$).*)$", r"\1", file.read_text(), flags=re.M)
-    text = text.split("# [[transform]]")[0]
+    text = text.split("# [[transform]]")[0].replace("# [refresh]", "[refresh]")
     file.write_text(text)
     jsonschema.validate(tomllib.loads(text), json.loads(SCHEMA.read_text()))
     assert read_run_file(file).settings == plain
