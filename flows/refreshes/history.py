@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from flows.reports.pictures import Figure, drawn_by_date
 from flows.results.refresh import BEGUN, FAILED, ROLLED_BACK, SUSPICIOUS, RefreshResult
 from flows.runs.published import History, RefreshProcess
 from flows.text import new_feature, number, share
-from storage import refreshed_names
+from storage import Model, StorageError, load_model, model_hash, refreshed_names
 from storage.errors import did_you_mean
 
 COLUMNS = ("run", "time (UTC)", "rows", "J", "explained", "gain", "turn", "state", "by")
@@ -155,7 +156,12 @@ def _figures(records: Sequence[RefreshResult]) -> list[Figure]:
         figures = [
             drawn_by_date("Explained", "The share of the label.", dates, shares),
         ]
-    return figures + [_weights(runs, k) for k in range(len(runs[-1].components))]
+    models = {each.run: model for each in runs if (model := _model_of(each)) is not None}
+    drawn = [each for each in runs if each.run in models]
+    if len(drawn) < 2:
+        return figures
+    last = models[drawn[-1].run]
+    return figures + [_weights(drawn, models, k) for k in range(len(last.components))]
 
 
 def made_runs(records: Sequence[RefreshResult]) -> list[RefreshResult]:
@@ -166,15 +172,24 @@ def made_runs(records: Sequence[RefreshResult]) -> list[RefreshResult]:
     return [each for each in records if each.made_run]
 
 
-def _weights(runs: Sequence[RefreshResult], k: int) -> Figure:
+def _model_of(record: RefreshResult) -> Model | None:
+    """Return the model of a run; None if its files are removed, damaged or those of another run."""
+    with suppress(StorageError):
+        if not record.pruned and model_hash(record.run) == record.model_hash:
+            return load_model(record.run)
+    return None
+
+
+def _weights(runs: Sequence[RefreshResult], models: Mapping[str, Model], k: int) -> Figure:
     """Draw the largest weights of feature k of the last run, by date, with aligned signs."""
-    last = runs[-1]
-    names = [last.columns[j] for j in np.argsort(-np.abs(last.components[k]))[:_MOST_LINES]]
-    reference = dict(zip(last.columns, last.components[k], strict=True))
+    last = models[runs[-1].run]
+    columns = last.feature_names or ()
+    names = [columns[j] for j in np.argsort(-np.abs(last.components[k]))[:_MOST_LINES]]
+    reference = dict(zip(columns, last.components[k], strict=True))
     lines: dict[str, list[float]] = {name: [] for name in names}
-    for each in runs:
-        row = each.components[k] if k < len(each.components) else ()
-        weights = dict(zip(each.columns, row, strict=False))
+    for model in (models[each.run] for each in runs):
+        row = model.components[k] if k < len(model.components) else ()
+        weights = dict(zip(model.feature_names or (), row, strict=False))
         sign = np.sign(sum(weights.get(name, 0.0) * reference[name] for name in reference)) or 1.0
         for name in names:
             lines[name].append(float(sign) * weights.get(name, np.nan))

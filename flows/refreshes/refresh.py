@@ -150,8 +150,8 @@ class _Refresh:
         has_run = saved_run_path(self._name) is not None
         published = load_model(self._name) if has_run else None
         run = refresh_run(self._name, 1 + len(self._history.runs))
-        labelled, fitted = self._fit(run, published)
-        new, comparison, equal = load_model(run), None, share_of_equal_rows(labelled)
+        labelled, fitted, new = self._fit(run, published)
+        comparison, equal = None, share_of_equal_rows(labelled)
         if published is not None:
             report_progress(0.97, "compare with the published run")
             current = self._history.published or self._name
@@ -161,7 +161,7 @@ class _Refresh:
         state = SUSPICIOUS if outcome["reasons"] else PUBLISHED
         if state == PUBLISHED:
             publish_run(run, self._name)
-            outcome = outputs_or_reason(lambda: self._plan, self._name)
+            outcome = outputs_or_reason(lambda: self._plan, self._name, new)
         record = replace(self._record_of(run, new, state), equal_rows=equal)
         return self._history.add(
             replace(record, comparison=comparison, files=files, settings=settings, **outcome)
@@ -174,8 +174,6 @@ class _Refresh:
             state=state,
             run=run,
             file=self._file,
-            components=tuple(map(tuple, model.components.tolist())),
-            columns=model.feature_names or (),
             model_hash=model_hash(run),
             dataset=model.config["dataset"],
             **numbers_of(model.metrics),
@@ -190,7 +188,7 @@ class _Refresh:
         later = self._history.records[self._history.records.index(last) :]
         if last.reasons and not any(each.state == UNCHANGED for each in later):
             outputs = outputs_or_reason(lambda: self._plan, self._name)
-        record = replace(last, components=(), columns=(), comparison=None, files=(), settings={})
+        record = replace(last, comparison=None, files=(), settings={})
         state = FAILED if outputs["reasons"] else UNCHANGED
         return self._history.add(replace(record, state=state, **outputs))
 
@@ -200,7 +198,7 @@ class _Refresh:
         files = open_table(self._ingest.dataset, options).versions()
         return tuple(map(asdict, files)) if have_versions(files) else ()
 
-    def _fit(self, run: str, published: Model | None) -> tuple[LabelledDataset, FitResult]:
+    def _fit(self, run: str, published: Model | None) -> tuple[LabelledDataset, FitResult, Model]:
         """Ingest the table and fit W, from the published one if the columns are the same."""
         data = ingest_changed(self._ingest)
         settings = self._plan.stored_as(data.info.folder).settings
@@ -215,22 +213,26 @@ class _Refresh:
                 stayed = published.metrics["status"] == Status.START.value
                 if published.config["criterion"] == settings.criterion and not stayed:
                     start, settings = published, replace(settings, start_from=self._name)
-        return label_of(data, settings), fit_and_save(settings, data, start)
+        return label_of(data, settings), *fit_and_save(settings, data, start)
 
 
-def write_outputs(plan: RunFile, run: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def write_outputs(
+    plan: RunFile, run: str, model: Model | None = None
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Project rows and write the report of a run; yield each path with the counts of the rows.
 
-    A report has no counts.
+    A report has no counts. `model` is that of the run, if the caller has it.
     """
     for each in plan.transforms:
-        counts = transform_rows(run, TransformSettings(**asdict(each)))
+        counts = transform_rows(run, TransformSettings(**asdict(each)), model)
         yield str(each.out), counts
     if plan.report is not None:
         yield str(write_report(run, plan.report)), {}
 
 
-def outputs_or_reason(plan: Callable[[], RunFile], run: str) -> dict[str, Any]:
+def outputs_or_reason(
+    plan: Callable[[], RunFile], run: str, model: Model | None = None
+) -> dict[str, Any]:
     """Write the outputs of a run; return the fields of its record: paths, and what is stale.
 
     `plan` returns the run file, or raises a SettingsError.
@@ -238,7 +240,7 @@ def outputs_or_reason(plan: Callable[[], RunFile], run: str) -> dict[str, Any]:
     written: list[str] = []
     reasons: tuple[str, ...] = ()
     try:
-        written.extend(path for path, _ in write_outputs(plan(), run))
+        written.extend(path for path, _ in write_outputs(plan(), run, model))
     except (FlowError, StorageError) as error:
         reasons = (f"outputs of the run file are stale: {error}",)
     return {"written": tuple(written), "reasons": reasons}

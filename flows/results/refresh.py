@@ -100,8 +100,6 @@ class RefreshResult(FlowResult):
     objective: float = 0.0
     seconds: float = 0.0
     iterations: int = 0
-    components: tuple[tuple[float, ...], ...] = ()  # (q, d), for the pictures of the history
-    columns: tuple[str, ...] = ()
     comparison: Comparison | None = None  # None for the first run
     files: tuple[Mapping[str, Any], ...] = ()  # those that were read, with their versions
     settings: Mapping[str, Any] = field(default_factory=dict)  # all that decide the result
@@ -113,8 +111,6 @@ class RefreshResult(FlowResult):
     def __post_init__(self) -> None:
         if self.time and datetime.fromisoformat(self.time).tzinfo is None:
             raise ValueError(f"`time` is {self.time!r}, without a time zone")
-        if any(len(row) != len(self.columns) for row in self.components):
-            raise ValueError("`components` has other columns than `columns`")
 
     @property
     def line(self) -> str:

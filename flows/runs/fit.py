@@ -30,8 +30,10 @@ _FITTED = 0.99
 _TOP_SHARES, _SHARE = 10, ("share", "low", "high")
 
 
-def fit_and_save(settings: FitSettings, data: Dataset, start: Model | None = None) -> FitResult:
-    """Fit W to all rows of a stored data set, and save the model.
+def fit_and_save(
+    settings: FitSettings, data: Dataset, start: Model | None = None
+) -> tuple[FitResult, Model]:
+    """Fit W to all rows of a stored data set, save the model, and return it with the result.
 
     `start` is the model that `settings.start_from` names, if the caller has loaded it.
     """
@@ -60,7 +62,7 @@ def fit_and_save(settings: FitSettings, data: Dataset, start: Model | None = Non
             **vars(fitted_w(fitted, settings, data)),
             **computed_facts(run, settings, data),
         )
-        save_fitted(
+        model = save_fitted(
             result,
             fitted.model,
             settings,
@@ -69,13 +71,13 @@ def fit_and_save(settings: FitSettings, data: Dataset, start: Model | None = Non
             check=this.lease.check,
             class_names=labelled.class_names,
         )
-    return result
+    return result, model
 
 
 def run_fit(settings: FitSettings) -> FitResult:
     """Fit W to all rows of a data set and save the model as a run."""
     stored = run_step(f"ingest {settings.dataset}", store_for_run, settings)
-    return run_step("fit W", fit_and_save, *stored)
+    return run_step("fit W", fit_and_save, *stored)[0]
 
 
 def _start(settings: FitSettings, data: Dataset, start: Model | None) -> Model | None:

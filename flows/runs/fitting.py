@@ -285,8 +285,8 @@ def save_fitted(
     check: Callable[[], None],
     pictures: Mapping[str, bytes] = MappingProxyType({}),
     **more: Any,
-) -> None:
-    """Save a fitted model as the run of its result.
+) -> Model:
+    """Save a fitted model as the run of its result, and return what is saved.
 
     `values` (n,) are the class, number or cluster of each row; the saved sample of rows has them.
     `check` raises an error if the run is another process's by now; it is called at the last moment.
@@ -306,6 +306,7 @@ def save_fitted(
         **more,
     )
     save_model(result.run, record, pictures, check=check)
+    return record
 
 
 def sample_rows(n: int, seed: int) -> Array:

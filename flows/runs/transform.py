@@ -34,14 +34,18 @@ _PIECES_AT_WORK = 8
 Projected: TypeAlias = tuple[list[pa.RecordBatch], ProjectedRows]
 
 
-def transform_rows(run: str, settings: TransformSettings) -> dict[str, Any]:
+def transform_rows(
+    run: str, settings: TransformSettings, model: Model | None = None
+) -> dict[str, Any]:
     """Project rows with the model of `run`, a fit or clustering; return a summary.
+
+    `model` is that of the run, if the caller has loaded it.
 
     With a scheduler, its workers project the rows, with the same result as threads of this process.
     """
     source, out = settings.source, settings.out
     _check_output(out)
-    model = load_model(run)
+    model = model or load_model(run)
     ignore_unseen = settings.unseen == "ignore"
     table, schema = _open_rows(model, source, settings.split)
     if table.files is not None and table.files.include(out):
