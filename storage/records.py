@@ -26,7 +26,11 @@ LARGEST = 2**63
 
 def dumps(value: Any) -> str:
     """Return `value` as standard JSON text with sorted keys; tuples and arrays become lists."""
-    return json.dumps(_plain(value, "value"), sort_keys=True, indent=1, allow_nan=False)
+    return _text(_plain(value, "value"))
+
+
+def _text(plain: Any) -> str:
+    return json.dumps(plain, sort_keys=True, indent=1, allow_nan=False)
 
 
 def loads(text: str | bytes) -> Any:
@@ -82,8 +86,9 @@ _DIGEST_KEY = "digest"
 
 def to_sealed_json(entry: Mapping[str, Any]) -> str:
     """Return `entry` as JSON text with the SHA-256 of the text without it."""
-    digest = sha256(dumps(entry).encode()).hexdigest()
-    return dumps({**entry, _DIGEST_KEY: digest})
+    plain = _plain(entry, "value")
+    digest = sha256(_text(plain).encode()).hexdigest()
+    return _text({**plain, _DIGEST_KEY: digest})
 
 
 def read_sealed(path: Path, what: str) -> dict[str, Any]:
