@@ -35,15 +35,15 @@ _SHOWN_APART = {
     "picture",
     "notes",
 }
-# Longer tables are in `RECORD` alone.
-_TABLE_LINES = 12
+# Larger tables are in `RECORD` alone.
+_TABLE_LINES, _TABLE_COLUMNS = 12, 13
 _HEAD = """\
 # Figures
 
 Every measured figure, the target that was set beforehand, and whether it was met.
 `python -m benchmarks NAME` measures a figure again, and `make bench` most of them; both write
 [bench.json](bench.json) and this page from it. Ratios are medians of runs in turn, in one process.
-Longer tables are in `bench.json` alone.
+Larger tables are in `bench.json` alone.
 """
 
 
@@ -108,7 +108,9 @@ def write_page() -> None:
 def page(results: list[Result]) -> str:
     """Return the page in Markdown: the machines, then every figure."""
     machines = _machines(results)
-    parts = [_HEAD, *(f"{machine}: {', '.join(names)}.\n" for machine, names in machines.items())]
+    *few, (most, _) = sorted(machines.items(), key=lambda entry: len(entry[1]))
+    parts = [_HEAD, *(f"{machine}: {', '.join(names)}.\n" for machine, names in few)]
+    parts.append(f"{most}: {'all others' if few else 'all'}.\n")
     return "\n".join([*parts, *(_section(result) for result in results)])
 
 
@@ -149,7 +151,7 @@ def _section(result: Result) -> str:
     judged = f"{about} Required: {figure['must']}; {met}."
     lines = [f"## {result.name}\n", f"{judged}{f' Measured: {numbers}.' if numbers else ''}\n"]
     for title, table in _tables(result.name, figure).items():
-        if len(table) <= _TABLE_LINES:
+        if len(table) <= _TABLE_LINES and len(table[0]) <= _TABLE_COLUMNS:
             lines += [*([f"{title}:\n"] if title != result.name else []), grid(table)]
     if "picture" in figure:
         picture_path = Path("..") / Path(figure["picture"]).relative_to("docs")
