@@ -2,7 +2,10 @@
 
 import os
 import signal
+import time
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -30,6 +33,9 @@ SHARED = ("up", "cluster", "thread_cluster")
 SERVERS = {"serving", "_serving", "prefect_server", "doomed"}
 # A test that uses one of these takes its time, and is long unless it is the one smoke test.
 SLOW = {*SERVERS, "up", "cluster", "browser"}
+# The seconds of CPU time that a test may take: three of a quiet core, twice that of a slow one.
+BUDGET = float(os.environ.get("ISM_DASK_TEST_SECONDS", "6"))
+SECONDS = "seconds of CPU time"
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -50,6 +56,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Groups are dealt whole, so that they come first, and single tests fill the time that is left.
     """
     items.sort(key=_rank)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Note the CPU time of a test; the clock on the wall would count what else is running."""
+    begun = time.process_time()
+    try:
+        return (yield)
+    finally:
+        if not any(map(item.get_closest_marker, ("long", "chaos"))):
+            item.user_properties.append((SECONDS, time.process_time() - begun))
 
 
 def _group(item: pytest.Item) -> str:
@@ -79,15 +96,27 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what the chaos suite has counted."""
+    """Print what the chaos suite has counted, and which tests are too slow."""
     # Rows are noted when a test has ended, be it well or not.
-    reports = [each for kind in ("", "error") for each in terminalreporter.stats.get(kind, [])]
-    noted = [pair for each in reports for pair in getattr(each, "user_properties", [])]
-    rows = [value for name, value in noted if name == PROPERTY]
+    rows = [value for _, name, value in _noted(terminalreporter, "", "error") if name == PROPERTY]
     if rows:
         terminalreporter.section("chaos")
         for line in table(sorted(rows, key=lambda row: row["fault"])):
             terminalreporter.write_line(line)
+    noted = _noted(terminalreporter, "passed", "failed")
+    slow = [(value, test) for test, name, value in noted if name == SECONDS and value > BUDGET]
+    if slow:
+        terminalreporter.section(f"too slow: over {BUDGET:g} {SECONDS}; make them smaller, or long")
+        for seconds, test in sorted(slow, reverse=True):
+            terminalreporter.write_line(f"{seconds:6.1f} s  {test}")
+
+
+def _noted(terminalreporter: pytest.TerminalReporter, *kinds: str) -> list[tuple[str, str, Any]]:
+    """Return what tests have noted, each with the test and the name of what it is."""
+    reports = [each for kind in kinds for each in terminalreporter.stats.get(kind, [])]
+    return [
+        (each.nodeid, *pair) for each in reports for pair in getattr(each, "user_properties", [])
+    ]
 
 
 _BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[2] / "shared" / "data"
