@@ -70,9 +70,9 @@ PAGES = {
     for page in [HOUSE / "README.md", HOUSE / "CONTRIBUTING.md", *WRITTEN]
     if (blocks := blocks_of(page))
 }
-# The code of these takes from ten seconds to a minute.
+# The code of these takes from three seconds to a minute.
 SLOW = {"avoiding", "certainty", "classes", "dimensions", "first-run", "inputs", "kernels"}
-SLOW |= {"numbers", "reading"}
+SLOW |= {"clustering", "numbers", "reading", "transfer", "unfolding"}
 MARKS = {page: [pytest.mark.long] * (Path(page).stem in SLOW) for page in PAGES}
 
 

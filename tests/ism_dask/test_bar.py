@@ -12,7 +12,6 @@ import pytest
 from models import CULTIVAR, WINE, hsic_model
 from numpy.testing import assert_array_equal
 from rich.console import Console
-from sklearn.datasets import load_breast_cancer
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.svm import SVC
@@ -89,15 +88,6 @@ def test_clusterers_are_shown_by_round(terminal, shown, monkeypatch):
     assert [re.sub(r"round \d+, (.*) [<>] 0.01", r"\1", text) for text in rounds] == known
     assert re.match(r"round 1, iteration 1, objective", texts[1])
     assert re.match(rf"{re.escape(rounds[-1])} ━+ 100%", last_line(terminal))
-
-
-def test_steps_along_the_gradient_are_iterations_too(terminal, shown):
-    with progress_bar(console=terminal):
-        tumours, kinds = (each[:300] for each in load_breast_cancer(return_X_y=True))
-        n_iter = hsic_model(2, kernel=MEDIAN).fit(tumours, kinds).n_iter_
-    names = [text.split(", ")[0] for _, text, _ in shown]
-    assert "iteration 1" in names
-    assert names[-1] == f"iteration {n_iter}"
 
 
 def test_every_fit_of_a_search_is_counted(terminal):

@@ -15,7 +15,7 @@ from ism_dask.solvers import ISM
 
 SOME = np.where(np.arange(178) % 4, -1, CULTIVAR)
 TUMOURS, KINDS = (each[:300] for each in load_breast_cancer(return_X_y=True))
-ROWS = np.random.default_rng(0).normal(size=(200, 5))
+ROWS = np.random.default_rng(0).normal(size=(120, 5))
 WAVES = np.sin(2 * ROWS[:, 0]) + ROWS[:, 1] * ROWS[:, 2]
 
 
@@ -63,7 +63,7 @@ FITS = {
     # Its rounds do not settle, and the Gammas of two cannot be compared.
     "alternative": (lambda: AlternativeIKDR(3, 2, max_outer=3), WINE, CULTIVAR),
 }
-EVERY = {"alternative": 3, "prediction": 2}
+EVERY = {"alternative": 3, "prediction": 4}
 # Those that climb along the gradient, and how many runs, which swing, come before.
 CLIMBS = {"climb": 1, "prediction": 0}
 OF_A_FIT = ("objective_", "eigengap_", "residual_", "converged_", "status_", "report_")

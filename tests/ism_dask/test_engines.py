@@ -438,18 +438,6 @@ def test_what_does_not_fit_is_refused_before_the_first_tile(monkeypatch):
     assert not watcher.tasks
 
 
-def test_free_memory_decides_whether_there_is_a_result_but_not_which(monkeypatch):
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(4000, 150)), rng.integers(0, 150, 4000)
-    model = hsic_model(3, kernel=Polynomial(8), target="classes", solver=ISM(tol=0.01))
-    monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda: 10**9)
-    assert model.fit(X, y).engine_ == "landmarks"
-    monkeypatch.setattr("ism_dask.engines.base.task_budget", lambda: 45 * 10**6)
-    refused = "a task of .* rows x 150 columns with 120 landmarks needs .*; or take engine='exact'"
-    with pytest.raises(MemoryError, match=refused):
-        model.fit(X, y)
-
-
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_a_task_takes_no_more_memory_than_planned(kind):
     rng = np.random.default_rng(0)

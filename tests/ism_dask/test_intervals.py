@@ -224,7 +224,9 @@ def test_intervals_agree_with_fits_to_resampled_rows(fitted, sure):
     assert low < subspace_distance(np.eye(5)[:, :2], fitted.components_.T) < high
 
 
-def test_intervals_depend_on_neither_order_nor_units_nor_storage(fitted, sure):
+def test_intervals_depend_on_neither_order_nor_units_nor_storage_nor_rows_of_weight_zero(
+    fitted, sure
+):
     order = np.random.default_rng(1).permutation(150)
     lazy, rows, y = da.from_array(X, chunks=(75, 5)), X[order], Y[order]
     every = PredictiveIKDR(2, max_features=None)
@@ -233,13 +235,10 @@ def test_intervals_depend_on_neither_order_nor_units_nor_storage(fitted, sure):
         other = intervals(*given)
         assert_allclose(sure.shares_high, other.shares_high, atol=1e-6)
         assert_allclose(sure.standard_errors, other.standard_errors, atol=1e-6)
-
-
-def test_whole_weights_count_rows_of_weight_zero_not_at_all(sure):
-    rows, y = np.vstack([X, 9 * X[:30]]), np.append(Y, Y[30:60])
+    more, labels = np.vstack([X, 9 * X[:30]]), np.append(Y, Y[30:60])
     weights = np.repeat([1.0, 0.0], [150, 30])
-    model = PredictiveIKDR(2, max_features=None).fit(rows, y, weights)
-    weighted = intervals(model, rows, y, sample_weight=weights)
+    model = clone(every).fit(more, labels, weights)
+    weighted = intervals(model, more, labels, sample_weight=weights)
     assert_allclose(weighted.shares_low, sure.shares_low, atol=1e-6)
 
 
@@ -262,8 +261,10 @@ def test_a_w_that_spans_its_few_features_does_not_vary():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 6))
     y = np.sin(2 * X[:, 3]) + 0.3 * rng.normal(size=200)
-    sure = intervals(PredictiveIKDR(1).fit(X, y), X, y)
+    model = PredictiveIKDR(1).fit(X, y)
+    sure = intervals(model, X, y)
     assert sure.distance_interval == (0.0, 0.0)
+    assert "W spans all that it may use" in model.certify(X, y).reason
     assert sure.shares_low[3] == sure.shares_high[3] == 1.0
     assert_array_equal(np.isnan(sure.pvalues), np.arange(6) == 3)
     assert "these rows have chosen few features" in sure.doubts[0]
@@ -285,6 +286,10 @@ def test_what_intervals_refuse(fitted, a_start):
         intervals(fitted, X, Y, avoid=Y)
     with pytest.raises(ValueError, match=r"has not converged \(start kept\)"):
         intervals(a_start, WINE, CULTIVAR)
+    constant = WINE * (np.arange(13) < 2)
+    spanning = PredictiveIKDR(2, max_features=None).fit(constant, CULTIVAR)
+    with pytest.raises(ValueError, match="W spans all"):
+        intervals(spanning, constant, CULTIVAR)
 
 
 def test_certify_proves_a_maximum_of_the_prediction(fitted, a_start, monkeypatch):
@@ -357,13 +362,13 @@ def test_rows_that_are_not_those_of_the_fit_are_refused(make):
 
 
 def test_some_rows_give_the_intervals_of_all(monkeypatch):
-    monkeypatch.setattr("ism_dask.rows.raw.BLOCK_ROWS", 150)
-    X, y = _line(900)
+    monkeypatch.setattr("ism_dask.rows.raw.BLOCK_ROWS", 100)
+    X, y = _line(600)
     model = PredictiveIKDR(1, max_features=None).fit(X, y)
     sure = intervals(model, X, y)
-    monkeypatch.setitem(vars(RULES), "curvature_rows", 450)
+    monkeypatch.setitem(vars(RULES), "curvature_rows", 300)
     some = intervals(model, X, y)
-    assert_allclose(some.standard_errors, sure.standard_errors, rtol=0.4)
+    assert_allclose(some.standard_errors, sure.standard_errors, rtol=0.5)
     ratio = np.divide(some.standardized_interval, sure.standardized_interval)
     assert ((ratio > 0.75) & (ratio < 1.33)).all()
     assert not np.array_equal(some.shares_low, sure.shares_low)

@@ -37,7 +37,9 @@ def fitted():
 def test_weights_in_units_are_transform(model):
     rows = X.to_numpy() + 1000.0
     model.fit(rows, Y)
-    assert_allclose(rows @ model.weights_ + model.offset_, model.transform(rows), atol=1e-9)
+    new = model.transform(rows)
+    assert_allclose(rows @ model.weights_ + model.offset_, new, atol=1e-9)
+    assert_allclose((rows - model.mean_) / model.scale_ @ model.components_.T, new, atol=1e-9)
 
 
 def test_the_table_has_the_largest_share_first(fitted):

@@ -157,10 +157,10 @@ def test_chunked_rows_are_those_in_memory(argument):
 def test_given_finds_the_direct_effect():
     """y follows from s, of which x_0 is a noisy copy, and from x_1, which depends on s as well."""
     rng = np.random.default_rng(6)
-    s, X = rng.normal(size=400), rng.normal(size=(400, 6))
+    s, X = rng.normal(size=250), rng.normal(size=(250, 6))
     X[:, 0] = s + 0.3 * X[:, 0]
     X[:, 1] += 0.8 * s
-    y = 2 * np.sin(2 * s) + X[:, 1] + 0.3 * rng.normal(size=400)
+    y = 2 * np.sin(2 * s) + X[:, 1] + 0.3 * rng.normal(size=250)
     assert PredictiveIKDR(1).fit(X, y).feature_importances_[1] < 0.7
     assert PredictiveIKDR(1).fit(X, y, given=s).feature_importances_[1] > 0.95
 
@@ -210,7 +210,8 @@ def test_searches_and_validations_pass_on_what_is_known_of_rows(argument):
         scale, judge = (
             each.set_fit_request(sample_weight=False) for each in (StandardScaler(), SVC())
         )
-        step = PredictiveIKDR(1).set_fit_request(**{argument: True})
+        model = PredictiveIKDR(1, kernel=WIDE, max_features=None)
+        step = clone(model).set_fit_request(**{argument: True})
         steps = make_pipeline(scale, step, judge.set_score_request(sample_weight=True))
         search = GridSearchCV(steps, {"predictiveikdr__n_components": [1]}, cv=2)
         best = search.fit(X, y, **{argument: known}).best_estimator_
@@ -220,7 +221,7 @@ def test_searches_and_validations_pass_on_what_is_known_of_rows(argument):
         )["estimator"][0]
     for fitted, rows in ((best, np.arange(120)), (half, next(folds)[0])):
         Z = StandardScaler().fit_transform(X[rows])
-        direct = PredictiveIKDR(1).fit(Z, y[rows], **{argument: known[rows]})
+        direct = clone(model).fit(Z, y[rows], **{argument: known[rows]})
         components = fitted.named_steps["predictiveikdr"].components_
         assert_array_equal(components, direct.components_)
 

@@ -150,6 +150,7 @@ def test_krylov_gives_the_same_as_dense(monkeypatch):
         krylov = leading_eigenpairs(A, 4, guess)
         assert_allclose(krylov.values, dense.values, rtol=1e-10)
         assert subspace_sine(dense.vectors, krylov.vectors) < 1e-8
+    assert leading_eigenpairs(np.zeros((300, 300)), 2).null.all()
 
 
 def test_copies_of_an_eigenvalue_are_not_lost():
@@ -184,10 +185,8 @@ def test_null_directions_of_an_indefinite_matrix_are_in_its_null_space():
     assert spectrum.null.tolist() == [False, True, True]
 
 
-def test_a_matrix_of_zeros_has_axes_for_eigenvectors(monkeypatch):
+def test_a_matrix_of_zeros_has_axes_for_eigenvectors():
     assert_array_equal(leading_eigenpairs(np.zeros((5, 5)), 2).vectors, np.eye(5)[:, :2])
-    monkeypatch.setattr("ism_dask.linalg.eigen._DENSE_LIMIT", 50)
-    assert leading_eigenpairs(np.zeros((100, 100)), 2).null.all()
 
 
 def test_krylov_finds_every_copy_of_an_eigenvalue(monkeypatch):

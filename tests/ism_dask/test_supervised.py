@@ -3,14 +3,12 @@ import numpy as np
 import pytest
 from models import contract_of, hsic_model, watching_iterations
 from numpy.testing import assert_allclose, assert_array_equal
-from sklearn.base import clone
 from sklearn.datasets import load_wine
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
 from sklearn.feature_selection import SelectFromModel
-from sklearn.preprocessing import scale
 
 from ism_dask import PredictiveIKDR, SupervisedIKDR, hsic
-from ism_dask.kernels import KERNELS, Gaussian
+from ism_dask.kernels import Gaussian
 from ism_dask.linalg.subspaces import subspace_distance
 from ism_dask.solvers import ISM, Ascent
 from ism_dask.status import Status
@@ -30,17 +28,6 @@ def test_the_contract_of_scikit_learn(estimator, check, monkeypatch):
 def plain():
     """Return a fit by dependence; no test may change it."""
     return hsic_model(2).fit(X, Y)
-
-
-@pytest.mark.parametrize(
-    "model", [PredictiveIKDR(2), *(hsic_model(2, kernel=kernel) for kernel in KERNELS)]
-)
-def test_components_are_orthonormal_and_transform_is_their_product(model):
-    fitted = clone(model).fit(X, Y)
-    assert_allclose(fitted.components_ @ fitted.components_.T, np.eye(2), atol=1e-10)
-    assert_allclose(fitted.transform(X), scale(X) @ fitted.components_.T, atol=1e-10)
-    peaks = fitted.components_[[0, 1], np.abs(fitted.components_).argmax(axis=1)]
-    assert (peaks > 0).all()
 
 
 def test_history_tells_every_iteration():
@@ -143,8 +130,9 @@ def test_fits_repeat(monkeypatch):
 
 
 def test_a_refit_forgets_the_fit_before():
-    rows, numbers = da.from_array(X), X[:, 0] + np.random.default_rng(0).normal(size=len(X))
-    model = PredictiveIKDR(2, max_features=3).fit(load_wine(as_frame=True).data, Y)
+    frame = load_wine(as_frame=True).data[::3]
+    rows, numbers = da.from_array(X[::3]), X[::3, 0] + np.random.default_rng(0).normal(size=60)
+    model = PredictiveIKDR(2, max_features=3).fit(frame, Y[::3])
     model.set_params(max_features=None).fit(rows, numbers)
     assert vars(model).keys() == vars(PredictiveIKDR(2).fit(rows, numbers)).keys()
 
@@ -225,11 +213,6 @@ def test_predictions_go_on_with_the_last_setting():
     assert model.converged_
     with pytest.raises(ValueError, match="to the same kind of y"):
         model.fit(X, y > 0, sample_weight=None).set_params(target="gaussian").fit(X, y)
-
-
-def test_without_an_earlier_fit_it_changes_nothing():
-    warm, cold = (PredictiveIKDR(1, warm_start=each).fit(*_rows(150)) for each in (True, False))
-    assert_array_equal(warm.components_, cold.components_)
 
 
 def test_another_shape_is_refused():

@@ -1,10 +1,13 @@
 """What tables of users bring, and the places and types that their numbers come in."""
 
+from functools import partial
+
 import dask.array as da
 import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
+import scipy.sparse
 from distributed import Client
 from models import (
     CULTIVAR,
@@ -13,6 +16,7 @@ from models import (
     StoredRows,
     assert_same_fit,
     hsic_model,
+    projector,
     stored,
 )
 from numpy.testing import assert_allclose, assert_array_equal
@@ -24,31 +28,41 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.class_weight import compute_sample_weight
 
 from ism_dask import PredictiveIKDR, SupervisedIKDR, UnsupervisedIKDR
+from ism_dask.estimators import input_rows
 from ism_dask.estimators.preparation import prepare_rows
-from ism_dask.kernels import Gaussian
+from ism_dask.kernels import Gaussian, Linear, Multiquadric, Polynomial
 from ism_dask.linalg.subspaces import subspace_sine
+from ism_dask.solvers import ISM
 
 X, Y = WINE, CULTIVAR
 NAMES = np.array(["barolo", "grignolino", "barbera"])[Y]
 COLUMNS = {f"f{number}": column for number, column in enumerate(X.T)}
 PLAIN = {"kernel": Gaussian(sigma=2.0)}
+QUICK = {**PLAIN, "max_features": None}
 
 
 @pytest.fixture(scope="module")
 def fitted():
-    return PredictiveIKDR(2, **PLAIN).fit(X, Y)
+    return PredictiveIKDR(2, **QUICK).fit(X, Y)
 
 
-def _check_weighted(class_weight, y, weights):
-    given = PredictiveIKDR(2, **PLAIN, class_weight=class_weight).fit(X, y)
-    assert_same_fit(given, PredictiveIKDR(2, **PLAIN).fit(X, y, weights), 1e-10, 1e-6)
+@pytest.mark.parametrize(
+    ("class_weight", "weights"),
+    [
+        (
+            {"barolo": 2, "barbera": 0.5},
+            np.select([NAMES == "barolo", NAMES == "barbera"], [2.0, 0.5], 1.0),
+        ),
+        ({"barolo": 0}, (NAMES != "barolo") * 1.0),
+        ("balanced", compute_sample_weight("balanced", NAMES)),
+    ],
+)
+def test_a_class_weight_is_the_weight_of_its_rows(class_weight, weights):
+    given = PredictiveIKDR(2, **QUICK, class_weight=class_weight).fit(X, NAMES)
+    assert_same_fit(given, PredictiveIKDR(2, **QUICK).fit(X, NAMES, weights), 1e-10, 1e-6)
 
 
-def test_a_class_weight_is_the_weight_of_its_rows():
-    of_rows = np.select([NAMES == "barolo", NAMES == "barbera"], [2.0, 0.5], 1.0)
-    _check_weighted({"barolo": 2, "barbera": 0.5}, NAMES, of_rows)
-    _check_weighted({"barolo": 0}, NAMES, (NAMES != "barolo") * 1.0)
-    _check_weighted("balanced", Y, compute_sample_weight("balanced", Y))
+def test_class_weights_balance_the_weights_of_rows():
     weights = np.random.default_rng(0).integers(0, 4, len(X))
     balanced = hsic_model(2, **PLAIN, class_weight="balanced")
     repeated = clone(balanced).fit(X.repeat(weights, axis=0), Y.repeat(weights))
@@ -115,7 +129,7 @@ def test_the_score_of_numbers_is_that_of_their_mean_or_law():
 @pytest.mark.parametrize("library", [pd, pl])
 def test_frames_in_and_out(library, fitted):
     frame, lazy = library.DataFrame(COLUMNS), da.from_array(X, chunks=(50, 4))
-    model = PredictiveIKDR(2, **PLAIN).set_output(transform=library.__name__)
+    model = PredictiveIKDR(2, **QUICK).set_output(transform=library.__name__)
     new = model.fit(frame, library.Series(Y)).transform(frame)
     assert model.feature_names_in_.tolist() == [*COLUMNS]
     assert isinstance(new, library.DataFrame)
@@ -128,12 +142,15 @@ def test_frames_in_and_out(library, fitted):
 
 def test_gaps_are_refused_with_the_imputer_that_fills_them(fitted):
     gaps, masked = np.where(X.max() == X, np.nan, X), np.ma.masked_equal(X, X.max())
-    fits = [(PredictiveIKDR(2).fit, each, Y) for each in (gaps, masked, StoredRows(gaps, 100))]
+    fits = [
+        (PredictiveIKDR(2).fit, each, Y)
+        for each in (gaps, masked, csr_array(gaps), StoredRows(gaps, 100))
+    ]
     transforms = [(fitted.transform, each) for each in (gaps, masked, da.from_array(gaps))]
     for call, *given in (*fits, *transforms, (UnsupervisedIKDR(3).fit, gaps)):
         with pytest.raises(ValueError, match=r"NaN.*SimpleImputer"):
             np.asarray(call(*given))
-    filled = make_pipeline(SimpleImputer(), PredictiveIKDR(2, **PLAIN)).fit(gaps, Y)
+    filled = make_pipeline(SimpleImputer(), PredictiveIKDR(2, **QUICK)).fit(gaps, Y)
     assert filled.transform(gaps).shape == (178, 2)
 
 
@@ -165,21 +182,22 @@ def _apart(fits):
 def test_a_fit_is_the_same_in_memory_on_disk_on_a_cluster_and_as_any_type(
     kind, tmp_path, thread_cluster
 ):
-    X, y = _bytes(200)
-    lazy = da.from_array(np.asfortranarray(X), chunks=(90, 3))
-    on_disk, whole = stored(X * 1.0, tmp_path, 100), X * 1.0
+    X, y = _bytes(100)
+    made = partial(kind, 1, **({"max_features": None} if kind is PredictiveIKDR else {}))
+    lazy = da.from_array(np.asfortranarray(X), chunks=(60, 3))
+    on_disk, whole = stored(X * 1.0, tmp_path, 50), X * 1.0
     places = [whole, X, X.astype(np.float32), coo_array(X), on_disk, on_disk.X, lazy]
-    fits = [kind(1).fit(place, y) for place in places]
+    fits = [made().fit(place, y) for place in places]
     kinds = whole.tolist(), np.asfortranarray(whole), whole.astype(object), pd.DataFrame(whole)
     for rows in kinds:
-        same = kind(1).fit(rows, y.tolist())
+        same = made().fit(rows, y.tolist())
         assert_array_equal(same.components_, fits[0].components_)
         assert_allclose(same.transform(rows), fits[0].transform(whole), atol=1e-8)
-    for rows in (da.from_array(whole, chunks=(90, 3)), lazy[lazy[:, 0] >= 0] * 1.0):
-        chunked = kind(1).fit(rows, da.from_array(y, chunks=50))
+    for rows in (da.from_array(whole, chunks=(60, 3)), lazy[lazy[:, 0] >= 0] * 1.0):
+        chunked = made().fit(rows, da.from_array(y, chunks=40))
         assert_allclose(chunked.components_, fits[0].components_, rtol=0, atol=1e-9)
     with Client(thread_cluster):
-        fits += [kind(1).fit(place, y) for place in (X, lazy)]
+        fits += [made().fit(place, y) for place in (X, lazy)]
     for alone, spread in ((fits[1], fits[-2]), (fits[6], fits[-1])):
         assert_array_equal(spread.components_, alone.components_)
     # Few rows of bytes are in single precision for dependence, as ever, and numbers are not.
@@ -197,10 +215,10 @@ def test_a_fit_is_the_same_in_memory_on_disk_on_a_cluster_and_as_any_type(
 def test_a_fit_to_larger_rows_is_the_same_wherever_they_are(
     kind, tmp_path, monkeypatch, thread_cluster
 ):
-    monkeypatch.setattr("ism_dask.rows.raw.MEMORY_NUMBERS", 900)
-    X, y = _bytes(500, 3)
+    monkeypatch.setattr("ism_dask.rows.raw.MEMORY_NUMBERS", 600)
+    X, y = _bytes(320, 3)
     weights = np.random.default_rng(0).integers(0, 3, size=len(X))
-    lazy, on_disk = da.from_array(X, chunks=(250, 3)), stored(X * 1.0, tmp_path, 128)
+    lazy, on_disk = da.from_array(X, chunks=(160, 3)), stored(X * 1.0, tmp_path, 128)
 
     def fitted(place):
         return kind(1).fit(place, y, weights)
@@ -218,3 +236,99 @@ def test_many_rows_are_in_single_precision_if_it_holds_their_numbers():
         for place in (values, da.from_array(values, chunks=(3000, 5))):
             prepared = prepare_rows(place, Gaussian(), standardize=True)
             assert prepared.shards.dtype == precision
+
+
+# A row of weight 2 is two equal rows, for every engine and target.
+
+
+NUMBERS = X[:, 0] + np.random.default_rng(1).normal(size=len(X))
+WIDE = Gaussian(sigma=2.0)
+SERVED = [(WIDE, "exact"), (WIDE, "landmarks"), (Multiquadric(), "exact")]
+SERVED += [(Polynomial(degree=3), "landmarks"), (Linear(), "closed_form")]
+WEIGHTS = np.random.default_rng(0).integers(0, 4, len(X))
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    ("target", "y"), [("classes", Y), ("linear", NUMBERS), ("multiscale", NUMBERS)]
+)
+@pytest.mark.parametrize(("kernel", "engine"), SERVED)
+def test_weights_are_repetitions(kernel, engine, target, y):
+    options = {"target": target, "solver": ISM(max_iter=3)}
+    model = hsic_model(1, kernel=kernel, engine=engine, **options)
+    weighted = clone(model).fit(X, y, sample_weight=WEIGHTS)
+    repeated = clone(model).fit(X.repeat(WEIGHTS, axis=0), y.repeat(WEIGHTS))
+    assert_same_fit(weighted, repeated, 1e-12)
+
+
+@pytest.mark.parametrize("make", [PredictiveIKDR, SupervisedIKDR])
+def test_the_unit_of_weights_does_not_matter(make):
+    """Nor to contributions: no weight is rounded to a number of rows."""
+    model = make(2, **(QUICK if make is PredictiveIKDR else {}))
+    weights = np.random.default_rng(2).random(len(X))
+    ones, thousands = (clone(model).fit(X, Y, unit * weights) for unit in (1.0, 1000.0))
+    # The squares of these units are no numbers.
+    for unit in (1e-300, 1e-150, 1e150, 1e300):
+        scaled = clone(model).fit(X, Y, unit * weights)
+        assert_allclose(projector(scaled), projector(ones), atol=1e-4)
+    # HSIC is a sum over pairs, the explained share of y a mean.
+    factor = 1e6 if make is hsic_model else 1.0
+    assert_allclose(thousands.objective_, factor * ones.objective_, rtol=1e-9)
+    assert_allclose(projector(thousands), projector(ones), atol=1e-6)
+    for name in ("alone", "lost"):
+        known = factor * getattr(ones.contributions_, name)
+        assert_allclose(getattr(thousands.contributions_, name), known, rtol=1e-6)
+
+
+# Sparse X gives what dense rows give, or an error that names what to do first.
+
+
+WIDE_KERNEL = {"kernel": Gaussian(sigma=3.0)}
+
+
+def _texts(n=300, d=60):
+    """Return counts of words, of which each class has some of its own, and one word in no text."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, n)
+    rates = np.tile(3.0 / np.arange(1, d + 1), (3, 1))
+    for label in range(3):
+        rates[label, 3 + label :: 7] *= 4
+    rates[:, -1] = 0
+    return scipy.sparse.csr_array(rng.poisson(rates[y]).astype(float)), y
+
+
+TEXTS, TOPICS = _texts()
+
+
+@pytest.mark.parametrize("make", [*SUPERVISED, UnsupervisedIKDR])
+def test_sparse_numbers_that_are_too_many_are_refused(monkeypatch, make):
+    monkeypatch.setattr(input_rows, "MOST_SPARSE_COLUMNS", 10)
+    monkeypatch.setattr("ism_dask.rows.raw.MEMORY_NUMBERS", 10_000)
+    with pytest.raises(ValueError, match=r"300 x 60 numbers are too many.*TruncatedSVD"):
+        make(2).fit(TEXTS, TOPICS)
+
+
+def test_sparse_rows_that_do_not_fit_memory_are_made_dense_in_pieces(monkeypatch):
+    dense = SupervisedIKDR(2, **WIDE_KERNEL).fit(TEXTS.toarray(), TOPICS)
+    monkeypatch.setattr("ism_dask.rows.raw.MEMORY_NUMBERS", 1000)
+    streamed = SupervisedIKDR(2, **WIDE_KERNEL).fit(TEXTS, TOPICS)
+    assert subspace_sine(streamed.components_.T, dense.components_.T) < 1e-2
+    assert_allclose(streamed.transform(TEXTS), streamed.transform(TEXTS.toarray()), atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("model", "sides"),
+    [
+        (PredictiveIKDR(1), {}),
+        (PredictiveIKDR(1), {"given": np.arange(40.0) % 7}),
+        (PredictiveIKDR(1, max_features=4), {"sample_weight": np.arange(40) % 3}),
+        (PredictiveIKDR(1, max_features=4), {"avoid": np.arange(40.0) % 7}),
+        (SupervisedIKDR(1), {"given": np.arange(40.0) % 7}),
+    ],
+)
+def test_few_rows_of_many_columns_have_all_that_dense_rows_have(model, sides):
+    texts, y = _texts(40, 2100)
+    dense = clone(model).fit(texts.toarray(), y, **sides)
+    fitted = model.fit(texts, y, **sides)
+    assert_allclose(fitted.components_, dense.components_, atol=1e-12)
+    assert_allclose(fitted.objective_, dense.objective_, rtol=1e-12)
