@@ -1,27 +1,21 @@
-"""What `ism-dask up` keeps up: it starts all services, restarts those that end, and ends all."""
+"""What `ism-dask up` keeps up: it starts all services, and ends all if one of them ends.
+
+To start it again is the work of systemd or Compose (`deploy/`).
+"""
 
 from __future__ import annotations
 
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from shutil import rmtree
 from types import FrameType
 
-import psutil
-
 from flows.errors import FlowError, SettingsError
 from flows.reports.html import write_index
-from flows.services.dask import (
-    SCHEDULER,
-    certificates_folder,
-    dask_scheduler,
-    dask_workers,
-    make_certificates,
-)
+from flows.services.dask import SCHEDULER, dask_scheduler, dask_workers
 from flows.services.liveness import is_running, receipts_to_send
 from flows.services.service import (
     TEMPORARY,
@@ -30,10 +24,10 @@ from flows.services.service import (
     Tell,
     end_service,
     ensure_running,
+    last_record,
     launch_process,
     live_record,
     log_end,
-    restart,
     service_processes,
     services_folder,
     services_lock,
@@ -60,16 +54,11 @@ from storage import reports_folder
 # Name of this process in its record, whose address is that of the API in use.
 NAME = "up"
 
-_EVERY = 0.5
-# A service that ends is restarted after `_PAUSE` seconds. One that ends within `_SHORT_LIFE`
-# seconds of its start, again and again, is restarted after 2 and 4 times that, then given up.
-_RESTARTS = 3
-_PAUSE = 1.0
-_SHORT_LIFE = 10.0
+# Seconds between two looks at the processes of the services, and between two requests to them. A
+# service that answers none for so many seconds hangs; a busy machine takes some.
+_EVERY, _ASK_EVERY, _SILENT = 0.5, 10.0, 60.0
 # More seconds than the slowest end of all services takes.
 _STOP_SECONDS = 120.0
-# Seconds between two reports of flow runs whose process has died, and those that one may take.
-_REPORTS_EVERY, _REPORT_SECONDS = 10.0, 20.0
 _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -105,7 +94,7 @@ def running_services() -> dict[str, str | None]:
 
 
 def run_supervised(settings: ServiceSettings, tell: Tell, shown: Callable[[bool], None]) -> None:
-    """Keep all services up until the user interrupts, then end them.
+    """Keep all services up until the user interrupts, or one of them ends, then end all.
 
     `tell` shows a line of text. `shown` is called once all services run, with whether another
     process supervises them; in that case this function returns at once.
@@ -118,14 +107,14 @@ def run_supervised(settings: ServiceSettings, tell: Tell, shown: Callable[[bool]
             return
         try:
             shown(False)
-            _look_after(services, tell)
+            _look_after(services)
         except KeyboardInterrupt:  # the usual end
             with suppress(OSError):  # the terminal may be gone
                 tell("ending all of it ...")
-        finally:
-            _ignore_end_signals()
-            with services_lock(NAME):
-                _end_all()
+            _end_locked()
+        except BaseException as error:
+            _end_locked(why=str(error))
+            raise
 
 
 def start_detached(settings: ServiceSettings) -> bool:
@@ -175,8 +164,6 @@ def _start_or_join(settings: ServiceSettings, tell: Tell) -> list[Service] | Non
             external = external_api_address()
             write_index(reports_folder())
             wanted = _servers(settings, external)
-            if settings.tls and live_record(SCHEDULER) is None:
-                make_certificates(certificates_folder())  # restarted services use the same
             servers = ensure_running(wanted, tell)
             api = external or servers[0].address
             check_password(api)
@@ -212,7 +199,7 @@ def _servers(settings: ServiceSettings, external: str | None) -> list[Service]:
     prefect = [] if external else [prefect_server(settings.port)]
     ports = settings.scheduler_port, settings.dashboard_port
     reports = report_server(settings.report_port)
-    return [*prefect, reports, dask_scheduler(*ports, settings.tls or None)]
+    return [*prefect, reports, dask_scheduler(*ports)]
 
 
 def _workers(settings: ServiceSettings, api: str | None) -> list[Service]:
@@ -221,66 +208,55 @@ def _workers(settings: ServiceSettings, api: str | None) -> list[Service]:
     return [dask, prefect_worker(api, settings.pool)]
 
 
-def _look_after(services: list[Service], tell: Tell) -> None:
-    """Restart services that end, until the user interrupts or one of them ends too often.
-
-    Report flow runs whose process dies.
-    """
-    watched = [_WatchedService(service) for service in services]
-    report, next_report = None, 0.0
+def _look_after(services: list[Service]) -> None:
+    """Return never; raise FlowError when a service has ended, or hangs."""
+    heard = dict.fromkeys((service.name for service in services), time.monotonic())
+    next_round = time.monotonic() + _ASK_EVERY
     while True:
         time.sleep(_EVERY)
-        if time.monotonic() > next_report and (report is None or report.poll() is not None):
-            report, next_report = _report_lost_runs(), time.monotonic() + _REPORTS_EVERY
-        for each in watched:
-            if live_record(each.service.name) is None:
-                each.restart(tell)
+        for service in services:
+            if live_record(service.name) is None:
+                raise _given_up(service, "has ended")
+        if time.monotonic() > next_round:
+            _report_lost_runs()
+            for service in services:
+                if service.is_ready():
+                    heard[service.name] = time.monotonic()
+                elif time.monotonic() > heard[service.name] + _SILENT:
+                    raise _given_up(service, f"has not answered for {_SILENT:.0f} s")
+            next_round = time.monotonic() + _ASK_EVERY
 
 
-def _report_lost_runs() -> psutil.Popen | None:
-    """Report flow runs whose process has died to the server in use, if there are some.
+def _report_lost_runs() -> None:
+    """Let a process report flow runs whose own process has died to the server, if there are some.
 
-    Return the process that does it. To import Prefect takes a second and much memory.
+    To import Prefect takes a second and much memory.
     """
     supervisor = live_record(NAME)
     api = supervisor.address if supervisor else ""
-    if not any(receipts_to_send(without_password(api))):
-        return None
-    environment = {**prefect_environment(), "PREFECT_API_URL": api}
-    return launch_process(["flows.tracking.client"], "lost-runs", environment)
+    if any(receipts_to_send(without_password(api))):
+        environment = {**prefect_environment(), "PREFECT_API_URL": api}
+        launch_process(["flows.tracking.client"], "lost-runs", environment)
 
 
-@dataclass
-class _WatchedService:
-    """A service, the time of its last start, and the number of its short lives in a row."""
-
-    service: Service
-    started: float = field(default_factory=time.monotonic)
-    short_lives: int = 0
-
-    def restart(self, tell: Tell) -> None:
-        """Start the service again after a pause; raise FlowError if it has ended too often."""
-        title, log = self.service.title, log_end(self.service.name)
-        was_short = time.monotonic() - self.started < _SHORT_LIFE
-        self.short_lives = self.short_lives + 1 if was_short else 0
-        if self.short_lives > _RESTARTS:
-            raise FlowError(
-                f"the {title} ended for the {self.short_lives}th time right after its start, so "
-                f"all else was ended too; {log}"
-            )
-        seconds = _PAUSE * 2 ** max(0, self.short_lives - 1)
-        _print_error(f"the {title} ended; to be started again in {seconds:g} s; {log}")
-        time.sleep(seconds)
-        try:
-            restart(self.service, tell)
-        except FlowError as error:
-            _print_error(str(error))
-        self.started = time.monotonic()
+def _given_up(service: Service, what: str) -> FlowError:
+    return FlowError(f"the {service.title} {what}, so all else was ended; {log_end(service.name)}")
 
 
-def _print_error(text: str) -> None:
-    with suppress(OSError):  # the terminal may be gone, which is no reason to stop
-        print("ism-dask:", text, file=sys.stderr, flush=True)
+def why_ended() -> str:
+    """Return why the last `up` ended by itself; empty if it did not, or if one runs."""
+    last = last_record(NAME)
+    return str(last.options.get("why", "")) if last and not last.process else ""
+
+
+def _end_locked(why: str = "") -> None:
+    """End all services, undisturbed; the record keeps why, unless the user asked for it."""
+    _ignore_end_signals()
+    with services_lock(NAME):
+        _end_all()
+        if why:
+            # Of no process that lives: this one ends now.
+            ServiceRecord(name=NAME, created=1.0, options={"why": why}).write()
 
 
 def _end_all() -> None:
@@ -295,12 +271,6 @@ def _end_services(services: list[Service]) -> None:
     """End services in reverse order of their start."""
     for service in reversed(services):
         end_service(service)
-        # Runs that ended with the worker.
-        if service.starts_runs and (report := _report_lost_runs()) is not None:
-            with suppress(psutil.TimeoutExpired):
-                report.wait(_REPORT_SECONDS)
-    if live_record(SCHEDULER) is None:
-        rmtree(certificates_folder(), ignore_errors=True)
 
 
 @contextmanager

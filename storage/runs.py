@@ -34,8 +34,6 @@ FORMAT_VERSION = 3
 RESULT = "result"
 # The file beside it: the lease of the process that computes the run.
 LEASE = "lease.json"
-# Folder beside it for dumps of the state of Dask clusters on which the run has stalled.
-STALLED = "stalled"
 # The kinds of runs whose result is a model.
 MODELS = ("fit", "cluster")
 

@@ -28,7 +28,6 @@ from storage.refreshes import (
 from storage.runs import (
     LEASE,
     RESULT,
-    STALLED,
     model_hash,
     open_run,
     run_folder,
@@ -173,8 +172,7 @@ def _check_run(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
     yield from _problems_at(folder / RESULT, partial(_check_store, _read_result), on_bytes)
     yield from _problems_at(folder / PARTIAL, _check_partial_results, on_bytes)
     yield from _problems_at(folder / LEASE, _check_lease, on_bytes)
-    # Only people read the dumps of stalled Dask clusters, which are not checked.
-    yield from _unexpected_entries(folder, {RESULT, PARTIAL, LEASE, STALLED}.__contains__)
+    yield from _unexpected_entries(folder, {RESULT, PARTIAL, LEASE}.__contains__)
 
 
 def _check_partial_results(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:

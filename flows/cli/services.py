@@ -34,7 +34,8 @@ def up(
     """Keep a Prefect server and worker, a Dask cluster and the reports up, until Ctrl-C.
 
     What runs already is used, and so is the Prefect server that PREFECT_API_URL names. All that it
-    starts listens on 127.0.0.1 only.
+    starts listens on 127.0.0.1 only. It ends with an error if one of them ends: systemd or Compose
+    start it again (deploy/).
     """
     from flows.supervisor import run_supervised, start_detached, stop_all  # noqa: PLC0415
 
@@ -71,12 +72,18 @@ def _show_services(output: Output, ends: str, *, already: bool) -> None:
 
 
 def _list_services(output: Output, **more: bool) -> None:
-    from flows.supervisor import NAME, running_services, service_records  # noqa: PLC0415
+    from flows.supervisor import (  # noqa: PLC0415
+        NAME,
+        running_services,
+        service_records,
+        why_ended,
+    )
 
     links, records = running_services(), service_records()
     if not records:
-        output.say("nothing runs; start it with `ism-dask up`")
-        output.finish({"command": "up", "running": False, "services": []})
+        why = why_ended()
+        output.say(f"nothing runs: {why}" if why else "nothing runs; start it with `ism-dask up`")
+        output.finish({"command": "up", "running": False, "ended": why or None, "services": []})
         return
     # Not a table: a terminal of 80 columns would cut the links.
     for record in records:
@@ -100,18 +107,20 @@ def check_cluster(
     *,
     output: Output,
 ) -> None:
-    """Check a cluster file and show what it would start, or the workers of a running cluster."""
-    from flows.compute.places import cluster_place  # noqa: PLC0415
+    """Check a cluster file and show the script of its jobs, or the workers of a running cluster."""
+    from flows.compute.places import DaskCluster, cluster_place  # noqa: PLC0415
 
     place = cluster_place(where)
-    plan = place.plan()
-    if plan is None:
-        facts = _show_workers(place, output)
-    else:
-        facts = {"kind": type(place).__name__.lower(), **plan.facts}
-        for line in plan.lines:
+    if isinstance(place, DaskCluster):
+        with place.made() as cluster:
+            script = cluster.job_script() if hasattr(cluster, "job_script") else None
+        output.say(f"{place.cluster} takes these options; it starts with a run")
+        for line in script.rstrip().split("\n") if script else ():
             output.say(line)
-    output.finish({"command": "check-cluster", "cluster": where, **facts})
+        facts = {"cluster": place.cluster, "script": script}
+    else:
+        facts = _show_workers(place, output)
+    output.finish({"command": "check-cluster", "where": where, **facts})
 
 
 def _show_workers(place: ClusterPlace, output: Output) -> dict[str, Any]:
@@ -124,7 +133,7 @@ def _show_workers(place: ClusterPlace, output: Output) -> dict[str, Any]:
     output.say(
         f"{count_noun(len(workers), 'worker')} at {address}, with versions that go with ours"
     )
-    return {"kind": "address", "address": address, "workers": workers}
+    return {"address": address, "workers": workers}
 
 
 def _worker_cells(worker: dict[str, Any]) -> list[str]:

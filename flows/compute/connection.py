@@ -25,7 +25,6 @@ from flows.errors import FlowError
 from flows.progress.interrupts import delay_interrupts
 from flows.progress.watching import report_progress
 from flows.services.dask import CLIENT_SETTINGS
-from flows.text import count_noun
 
 Ask = Callable[..., Awaitable[Any]]
 
@@ -158,15 +157,15 @@ def joined_client(reached: ClusterAddress) -> Iterator[EndableClient]:
 
 
 def await_workers(client: EndableClient, reached: ClusterAddress) -> None:
-    """Wait for the first workers and report it as progress; raise FlowError if they do not come."""
+    """Wait for the first worker and report it as progress; raise FlowError if none comes."""
     until = time.monotonic() + reached.wait
-    while (running := len(client.workers)) < reached.workers:
+    while not client.workers:
         if time.monotonic() > until:
             raise FlowError(
-                f"the Dask scheduler at {reached.address} has {count_noun(running, 'worker')}, "
-                f"and no more came within {reached.wait:g} s; {reached.none_came}"
+                f"the Dask scheduler at {reached.address} has 0 workers, and none came within "
+                f"{reached.wait:g} s; {reached.none_came}"
             )
-        report_progress(0.0, f"waiting for {reached.awaited}: {running} running")
+        report_progress(0.0, f"waiting for {reached.awaited}")
         time.sleep(_POLL_SECONDS)
 
 
@@ -235,8 +234,8 @@ def _join_error_message(reached: ClusterAddress, error: BaseException) -> str:
     if reached.address.startswith(_TLS_SCHEMES):
         return (
             f"{reached.address} is not joined with these certificates, or without any "
-            f"({_reason_of(error)}): name `ca_file`, `cert` and its `key`, all of one authority "
-            "and still valid, under [tls] of a cluster file, or in Dask's configuration"
+            f"({_reason_of(error)}): name valid ones, all of one authority, in Dask's "
+            "configuration, distributed.comm.tls (docs.dask.org, TLS/SSL)"
         )
     return (
         f"no Dask scheduler answers at {reached.address} within {ANSWER_SECONDS:g} s (or it wants "

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from distributed.client import FutureCancelledError, FuturesCancelledError
@@ -23,16 +20,12 @@ from flows.errors import FlowError
 from flows.progress.watching import progress_log
 from flows.text import count_noun
 from ism_dask.observe.progress import duration
-from storage.atomic import PRIVATE, replace_synced
 from storage.errors import StorageError
 
 # Name of the Dask span that holds all our computations.
 SPAN = "ism-dask"
 # Topic of the events in which nannies report that they ended a worker for its memory.
 OVER_MEMORY = "worker-restart-memory"
-# Parts that a dump of the state leaves out: pickled code and data, and the whole configuration of
-# Dask, passwords among it.
-_EXCLUDED = ("run_spec", "config")
 # Seconds within which a live scheduler answers, even if it is busy.
 _PULSE_SECONDS = 10.0
 # Seconds to wait for the event that a nanny logs when it ends a worker for its memory; it may come
@@ -44,8 +37,6 @@ _MAX_INTERVAL, _MIN_CHECKS = 5.0, 5
 # A cluster counts as lost after this many seconds without any worker, or after its own `wait` if
 # that is longer.
 _NO_WORKERS_SECONDS = 30.0
-# Seconds that the scheduler may take to send its state.
-_STATE_SECONDS = 30.0
 # Largest number of workers that a line of the log names.
 _NAMED = 4
 
@@ -68,11 +59,6 @@ def pulse(dask_scheduler: Any) -> Pulse:
     prefixes = list(dask_scheduler.task_prefixes.values())
     done = sum(prefix.state_counts.get("memory", 0) for prefix in prefixes)
     return Pulse(dask_scheduler.id, tuple(dask_scheduler.workers), done)
-
-
-def state_of(dask_scheduler: Any) -> Any:
-    """Return the state of the scheduler, with its workers and tasks, in plain JSON."""
-    return dask_scheduler._to_dict(exclude=_EXCLUDED)
 
 
 class ClusterLost(FlowError):  # noqa: N818 - by itself no error: the work can be taken up again
@@ -182,7 +168,6 @@ class Watchdog:
     client: EndableClient
     reached: ClusterAddress
     stall: float  # seconds without a finished task after which the cluster counts as lost
-    folder: Path  # for the dump of the state of such a cluster
 
     def __post_init__(self) -> None:
         self._last: Pulse | None = None
@@ -237,20 +222,8 @@ class Watchdog:
                 progress_log(f"{number} {what}, {', '.join(some)}: {now} now")
 
     def _stalled(self) -> ClusterLost:
-        """Write the state of the scheduler to a file, and return the error that names it."""
-        path = self.folder / f"cluster-{datetime.now(UTC):%Y%m%dT%H%M%S}.json"
-        dump = f"the state of its scheduler is in {path}"
-        try:
-            self.folder.mkdir(exist_ok=True, mode=PRIVATE)
-            state = self.client.result_within(
-                self.client._run_on_scheduler, state_of, within=_STATE_SECONDS
-            )
-            replace_synced(path, json.dumps(state, default=str))
-        # The stall has to be reported even if the dump fails.
-        except Exception as error:
-            dump = f"the state of its scheduler could not be saved: {type(error).__name__} {error}"
         return ClusterLost(
             f"no task was done for {duration(self.stall)} on the Dask cluster at "
-            f"{self.reached.address} ({dump})",
+            f"{self.reached.address}",
             "see the logs of its scheduler and workers, or give it more time with --stall",
         )

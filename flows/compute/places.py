@@ -5,99 +5,150 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar
+from pkgutil import resolve_name
+from typing import Any
 
 import storage
-from flows.compute.base import (
-    ClusterAddress,
-    ClusterPlace,
-    ClusterPlan,
-    Count,
-    Memory,
-    scheduler_defaults,
-)
-from flows.compute.jobqueue import JobQueue
+from flows.compute.base import ClusterAddress, ClusterPlace, Count, Seconds, scheduler_defaults
 from flows.errors import FlowError, SettingsError
-from flows.progress.interrupts import delay_interrupts
+from flows.progress.interrupts import block_signal_handlers, delay_interrupts
 from flows.progress.watching import progress_note
-from flows.services.dask import (
-    SCHEDULER,
-    Tls,
-    certificates_folder,
-    certificates_in,
-    temporary_security,
-)
+from flows.services.dask import SCHEDULER
 from flows.services.service import HOST, live_record
 from flows.settings.base import CLUSTER_FILE, UP, check_scheduler, is_address
-from flows.settings.fields import check_choice
 from flows.settings.toml_tables import TableError, expanded, parse_toml, read_table
-from flows.text import count_noun
+
+# A worker ends after Dask's adaptive scaling, which checks once a second, has found it idle this
+# many times. That is long, because a new job would have to queue.
+_IDLE_CHECKS = 120
+# Seconds that the first worker may take to start, in a job that may have to queue, and else.
+_JOB_SECONDS, _START_SECONDS = 900.0, 60.0
+# Options of classes of Dask, unless the cluster file has others: nothing listens elsewhere than on
+# this machine, or on the `interface` of jobs.
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "distributed": {
+        "threads_per_worker": 1,
+        "processes": True,
+        "host": HOST,
+        "dashboard_address": f"{HOST}:0",
+        # By default the HTTP server of a worker listens on every interface.
+        "worker_dashboard_address": f"{HOST}:0",
+    },
+    "dask_jobqueue": {
+        "name": "ism-dask",
+        "job_name": "ism-dask",
+        "scheduler_options": {"dashboard_address": f"{HOST}:0"},
+        "worker_extra_args": ["--no-dashboard", "--dashboard-address", f"{HOST}:0"],
+        # Dask's own folder, in /tmp, may have been made by another user.
+        "job_script_prologue": [
+            "export DASK_TEMPORARY_DIRECTORY=$(mktemp -d)",
+            """trap 'rm -rf "$DASK_TEMPORARY_DIRECTORY"' EXIT""",
+        ],
+    },
+}
+
+
+@dataclass(frozen=True)
+class AdaptiveSize:
+    """The bounds within which the number of workers follows the amount of work."""
+
+    minimum: int
+    maximum: int
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.minimum <= self.maximum or self.maximum < 1:
+            raise ValueError(
+                f"minimum is {self.minimum} and maximum {self.maximum}; expected 0 <= minimum <= "
+                "maximum, and at least 1"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
-class Local(ClusterPlace):
-    """A cluster of worker processes on this machine, which other machines cannot reach."""
+class DaskCluster(ClusterPlace):
+    """A cluster of a class of Dask, which starts and ends with the run.
 
-    workers: Count = 1
-    threads: Count = 2  # of each worker
-    memory: Memory | None = None  # of each worker; None is an equal share of that of the machine
-    tls: bool = False  # encrypt, with certificates that never leave the memory of the run
+    The class, such as `dask_jobqueue.SLURMCluster`, has the `options`, beside safe defaults.
+    """
 
-    def plan(self) -> ClusterPlan:
-        """Return a description of the workers that `opened` would start."""
-        memory = "its share of the memory" if self.memory is None else self.memory
-        tls = ", encrypted" if self.tls else ""
-        line = (
-            f"{count_noun(self.workers, 'worker')} of {count_noun(self.threads, 'thread')} and "
-            f"{memory} on {HOST}{tls}"
-        )
-        return ClusterPlan((line,), asdict(self))
+    cluster: str
+    workers: Count | AdaptiveSize
+    options: dict[str, Any] = field(default_factory=dict)
+    wait: Seconds | None = None  # for the first worker; None is long if jobs may have to queue
 
     @contextmanager
-    def opened(self) -> Iterator[ClusterAddress]:
-        """Start the processes, and end them with the block."""
-        from distributed import LocalCluster  # noqa: PLC0415
-
-        security = temporary_security() if self.tls else None
+    def made(self) -> Iterator[Any]:
+        """Start the scheduler in this process, without workers, and end it with the block."""
         _put_packages_on_path()
         # Else the processes that start look for their first imports in the folder of the command,
         # which may be a folder that others fill.
         os.environ["PYTHONSAFEPATH"] = "1"
+        kind = self._class
         with ExitStack() as stack:
             # The configuration has to hold while workers connect, too: each new connection reads
             # from it how many messages to remember.
             stack.enter_context(scheduler_defaults())
-            with delay_interrupts():
-                cluster = LocalCluster(
-                    n_workers=0,
-                    threads_per_worker=self.threads,
-                    memory_limit=self.memory or "auto",
-                    processes=True,
-                    host=HOST,
-                    protocol="tls" if self.tls else "tcp",
-                    security=security,
-                    dashboard_address=f"{HOST}:0",
-                    # By default the HTTP server of a worker listens on every interface, even if
-                    # the worker has no dashboard.
-                    worker_dashboard_address=f"{HOST}:0",
-                    silence_logs=logging.CRITICAL,
-                )
-                stack.enter_context(cluster)
-            cluster.scale(self.workers)
+            defaults = _DEFAULTS.get(self.cluster.partition(".")[0], {})
+            options = {**_joined(defaults, self.options), "silence_logs": logging.CRITICAL}
+            try:
+                with delay_interrupts():
+                    cluster = stack.enter_context(kind(n_workers=0, **options))
+            except Exception as error:  # of any class, with any options
+                raise FlowError(f"{self.cluster} does not take these `options`: {error}") from error
+            yield cluster
+
+    @contextmanager
+    def opened(self) -> Iterator[ClusterAddress]:
+        """Start the cluster, and end it with the block."""
+        adaptive = self.workers if isinstance(self.workers, AdaptiveSize) else None
+        with self.made() as cluster:
+            cluster.scale(max(adaptive.minimum, 1) if adaptive else self.workers)
+            try:
+                # For its error, such as that of a job which is refused; else nobody would see it.
+                cluster.sync(cluster._correct_state)
+            except Exception as error:
+                raise FlowError(f"{self.cluster} starts no workers: {error}") from error
+            if adaptive:
+                bounds = {"minimum": adaptive.minimum, "maximum": adaptive.maximum}
+                cluster.adapt(**bounds, wait_count=_IDLE_CHECKS)
             # Nobody else knows the port, which is any free one.
             progress_note(f"Dask dashboard: {cluster.dashboard_link}")
             yield ClusterAddress(
                 cluster.scheduler_address,
-                security,
-                workers=self.workers,
-                wait=60.0,
-                awaited=f"{count_noun(self.workers, 'worker')} to start",
-                none_came="--debug may show why",
+                cluster.security,
+                wait=self.wait or (_JOB_SECONDS if "jobqueue" in self.cluster else _START_SECONDS),
+                awaited=f"the workers of {self.cluster}",
+                none_came="see the list of your jobs, if it submits some, and the logs of workers",
             )
+
+    @property
+    def _class(self) -> Any:
+        import distributed  # noqa: F401, PLC0415 - dask_jobqueue would import it with its handlers
+
+        try:
+            with block_signal_handlers():
+                return resolve_name(self.cluster)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise FlowError(
+                f"`cluster` is {self.cluster!r}, which is not found ({error}); expected a class "
+                "such as distributed.LocalCluster, or dask_jobqueue.SLURMCluster (pip install "
+                "'ism-dask[jobqueue]')"
+            ) from error
+
+
+def _joined(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with defaults: lists and tables are joined, any other value is replaced."""
+    joined = {**defaults, **given}
+    for name in defaults.keys() & given.keys():
+        ours, theirs = defaults[name], given[name]
+        if isinstance(ours, list) and isinstance(theirs, list):
+            joined[name] = [*ours, *theirs]
+        elif isinstance(ours, dict) and isinstance(theirs, dict):
+            joined[name] = {**ours, **theirs}
+    return joined
 
 
 def _put_packages_on_path() -> None:
@@ -113,30 +164,15 @@ def _put_packages_on_path() -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Address(ClusterPlace):
-    """A scheduler that runs already, given by its address."""
-
-    wait: ClassVar[float] = 8.0  # seconds for the first worker
+    """A scheduler that runs already. For tls:// Dask's configuration has the certificates."""
 
     address: str  # such as tcp://127.0.0.1:8786
-    tls: Tls | None = None  # for tls://; None takes the certificates of Dask's own configuration
-
-    def __post_init__(self) -> None:
-        if not is_address(self.address):
-            raise ValueError(
-                f"`address` is {self.address!r}; expected one such as tcp://127.0.0.1:8786"
-            )
-        if self.tls is not None and not self.address.startswith(("tls://", "wss://")):
-            raise ValueError(
-                f"`address` is {self.address!r}, but there are certificates; expected one that "
-                "begins with tls://"
-            )
 
     @contextmanager
     def opened(self) -> Iterator[ClusterAddress]:
         """Yield the scheduler to join, which goes on running after the block."""
-        security = None if self.tls is None else self.tls.security()
         advice = f"start some with `dask worker {self.address}`"
-        yield ClusterAddress(self.address, security, wait=self.wait, none_came=advice)
+        yield ClusterAddress(self.address, none_came=advice)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,25 +186,15 @@ class LocalServices(ClusterPlace):
         if scheduler is None:
             raise FlowError(
                 "`scheduler` is 'up', but no Dask scheduler of `ism-dask up` runs here; start it "
-                "with `ism-dask up`, or leave out --scheduler to compute here"
+                "with `ism-dask up`, or leave out --scheduler to compute here",
+                "scheduler",
             )
-        address, security = scheduler.address, None
-        if address.startswith("tls://"):
-            try:
-                security = certificates_in(certificates_folder()).security()
-            except ValueError as error:
-                raise FlowError(
-                    f"the certificates of `ism-dask up --tls` are gone ({error}); end it with "
-                    "`ism-dask up --stop`, and start it again"
-                ) from error
-        yield ClusterAddress(address, security, none_came="see `ism-dask up --status`")
+        yield ClusterAddress(scheduler.address, none_came="see `ism-dask up --status`")
 
 
 # In containers, which do not run `up`, this environment variable has the address of the scheduler
 # that stands in for it: schedules compute on the cluster that they come with, anywhere.
 _VARIABLE = "ISM_DASK_SCHEDULER"
-# The values that the key `kind` of a cluster file may have.
-KINDS: dict[str, type[Any]] = {"local": Local, "address": Address, "jobqueue": JobQueue}
 
 
 def cluster_place(scheduler: str) -> ClusterPlace:
@@ -187,15 +213,10 @@ def cluster_place(scheduler: str) -> ClusterPlace:
     return Address(address=scheduler)
 
 
-def read_cluster(file: Path) -> ClusterPlace:
-    """Return the place that a cluster file describes; raise SettingsError if the file is wrong."""
+def read_cluster(file: Path) -> DaskCluster:
+    """Return the cluster that a cluster file describes; raise SettingsError if it is wrong."""
     table = parse_toml(file, "cluster file", "those in docs/clusters.md")
-    kind = str(table.pop("kind", "missing"))
     try:
-        described = KINDS[check_choice("kind", kind, list(KINDS))]
-        place: ClusterPlace = read_table(described, table, file.parent)
+        return read_table(DaskCluster, table, file.parent)
     except TableError as error:
-        raise SettingsError(f"{file}: {error} (a cluster of kind {kind!r})") from error
-    except FlowError as error:
         raise SettingsError(f"{file}: {error}") from error
-    return place

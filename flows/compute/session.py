@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
-from pathlib import Path
 from typing import TypeVar
 
 import cloudpickle
@@ -66,11 +65,11 @@ class Session:
             raise
 
     @contextmanager
-    def watched(self, stall: float, folder: Path) -> Iterator[None]:
+    def watched(self, stall: float) -> Iterator[None]:
         """Raise ClusterLost, too, if the block waits for a cluster that hangs: `Watchdog`."""
         # By default each computation is a span of its own, and a scheduler never forgets a span.
         # With one span for all computations their number does not grow.
-        watchdog = Watchdog(self.client, self.reached, stall, folder)
+        watchdog = Watchdog(self.client, self.reached, stall)
         with self.explained(), watchdog.watching(), span(SPAN):
             yield
 

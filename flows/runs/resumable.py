@@ -36,7 +36,6 @@ from storage import (
     saved_run_path,
 )
 from storage.atomic import explain_os_errors, make_folder
-from storage.runs import STALLED
 
 T = TypeVar("T")
 
@@ -74,8 +73,7 @@ def on_cluster(settings: NamedRunSettings, this: ResumableRun, work: Callable[[]
         while True:
             before = this.n_saves
             try:
-                folder = run_folder(this.run) / STALLED
-                with session.watched(settings.stall, folder):
+                with session.watched(settings.stall):
                     return work()
             except ClusterLost as lost:
                 losses = 1 if this.n_saves > before else losses + 1

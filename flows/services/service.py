@@ -222,24 +222,16 @@ def ensure_running(wanted: Sequence[Service], tell: Tell) -> list[Service]:
     taken: set[int] = set()
     with services_lock(*(each.name for each in wanted)):
         ready = [each.running() or each.with_ports(tell, taken) for each in wanted]
-        _start_all([each for each in ready if live_record(each.name) is None], tell, "wb")
+        _start_all([each for each in ready if live_record(each.name) is None], tell)
         return ready
 
 
-def restart(service: Service, tell: Tell) -> None:
-    """Start a service that has died again, with the same options."""
-    with services_lock(service.name):
-        if not service.starts_runs:
-            end_service(service)  # processes of it may be left
-        _start_all([service], tell, "ab")
-
-
 def launch_process(
-    command: Sequence[str], name: str, environment: Mapping[str, str], mode: str = "wb"
+    command: Sequence[str], name: str, environment: Mapping[str, str]
 ) -> psutil.Popen:
     """Start a Python module, with its arguments, as a process that goes on when this one ends.
 
-    The log `name`, opened in `mode`, takes its output. `environment` has variables for those that
+    The log `name` takes its output. `environment` has variables for those that
     the user has not set.
     """
     # It runs in another working directory.
@@ -250,7 +242,7 @@ def launch_process(
     }
     temporary = services_folder() / TEMPORARY
     make_folder(temporary, private=True)
-    with log_path(name).open(mode) as log:
+    with log_path(name).open("wb") as log:
         # A session of its own keeps the process alive when the command ends, and Ctrl-C away.
         return psutil.Popen(
             [sys.executable, "-m", *command],
@@ -319,10 +311,10 @@ def log_end(name: str) -> str:
     return f"the end of its log {log_path(name)}: {' | '.join(lines[-3:]) or 'nothing'}"
 
 
-def _start_all(services: Sequence[Service], tell: Tell, mode: str) -> None:
+def _start_all(services: Sequence[Service], tell: Tell) -> None:
     try:
         # All are launched before the first is waited for.
-        for service, process in [(each, _launch(each, tell, mode)) for each in services]:
+        for service, process in [(each, _launch(each, tell)) for each in services]:
             _wait_until_ready(process, service)
     except BaseException:
         for service in services:
@@ -330,8 +322,8 @@ def _start_all(services: Sequence[Service], tell: Tell, mode: str) -> None:
         raise
 
 
-def _launch(service: Service, tell: Tell, mode: str) -> psutil.Popen:
-    process = launch_process(service.command, service.name, service.environment, mode)
+def _launch(service: Service, tell: Tell) -> psutil.Popen:
+    process = launch_process(service.command, service.name, service.environment)
     ServiceRecord(
         pid=process.pid,
         created=process_start(process),

@@ -243,10 +243,6 @@ class ServiceSettings(Checked):
     memory: str | None = setting(
         None, about="Memory of each Dask worker, such as 4GB. Default: a fair share."
     )
-    tls: bool = setting(
-        False,
-        about="Encrypt Dask, with certificates made for it: only who may read them can join.",
-    )
     port: int | None = _port_setting("Prefect server", 4200)
     scheduler_port: int | None = _port_setting("Dask scheduler", 8786)
     dashboard_port: int | None = _port_setting("Dask dashboard", 8787)

@@ -82,6 +82,10 @@ def prefect_server(port: int | None = None) -> Service:
             "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
             # By default the UI calls port 4200, whatever the port of the server.
             "PREFECT_SERVER_UI_API_URL": api,
+            # Without it, alerts end with "None" in place of a link.
+            "PREFECT_UI_URL": ui_address(api),
+            # By default it keeps the events and flow runs of years.
+            "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
             # By default a server that is restarted has forgotten the leases of limits that users
             # set, and Prefect ends each run whose lease is lost.
             "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": _LEASES_ON_DISK,

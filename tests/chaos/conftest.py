@@ -13,7 +13,6 @@ _MINUTE = (
     "test_chaos_network",
     "test_chaos_prefect",
     "test_chaos_refresh",
-    "test_chaos_tls",
     "test_chaos_up",
     "test_chaos_workers",
     "test_a_worker_is_killed_during_an_ingestion",

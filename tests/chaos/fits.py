@@ -18,7 +18,7 @@ from support import EXACT
 from flows.services.dask import scheduler_environment
 from storage import Checkpoints, load_model
 
-LOCAL = 'kind = "local"\nworkers = 2\nthreads = 1\nmemory = "1 GiB"\n'
+LOCAL = 'cluster = "distributed.LocalCluster"\nworkers = 2\noptions = {memory_limit = "1 GiB"}\n'
 FIT = ("fit", "own", *EXACT, "--tol", "1e-12", "-q", "3", "--max-iter", "20")
 # Which goes round near the end for ever: it never finds the same numbers twice.
 ENDLESS = ("fit", "own", *EXACT, "--tol", "1e-300", "-q", "3", "--max-iter", "1000")

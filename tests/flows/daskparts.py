@@ -1,4 +1,4 @@
-"""Schedulers and workers of Dask as processes of their own, as they are on a cluster, and TLS."""
+"""Schedulers and workers of Dask as processes of their own, as they are on a cluster."""
 
 import json
 import os
@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 from waiting import wait
-
-MAKE_CERTIFICATES = Path(__file__).parents[2] / "deploy/tls/make-certificates"
 
 
 def needs(program: str) -> str:
@@ -107,23 +105,3 @@ def worker_options(host: str = "127.0.0.1") -> list[object]:
 def _address(file: Path) -> str:
     wait(lambda: file.exists() and file.read_text().endswith("}"))
     return str(json.loads(file.read_text())["address"])
-
-
-def made(folder: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Let `deploy/tls` make certificates in a folder."""
-    return ran(MAKE_CERTIFICATES, folder, *arguments, **environment)
-
-
-def options(folder: Path, role: str) -> tuple[str, ...]:
-    """Return the options with which a part of a cluster takes its certificates."""
-    files = {"ca-file": "ca", "cert": role, "key": f"{role}-key"}
-    given = [(f"--tls-{name}", f"{folder}/{file}.pem") for name, file in files.items()]
-    return ("--protocol", "tls", *(word for pair in given for word in pair))
-
-
-def cluster_file(file: Path, address: str, ca: Path, own: Path) -> Path:
-    file.write_text(
-        f'kind = "address"\naddress = "{address}"\n[tls]\nca_file = "{ca}/ca.pem"\n'
-        f'cert = "{own}/client.pem"\nkey = "{own}/client-key.pem"\n'
-    )
-    return file

@@ -390,7 +390,7 @@ def test_a_cluster_stores_the_same(here, sales, tmp_path):
     for part in range(3):
         sales.iloc[part * 80 : (part + 1) * 80].to_parquet(tmp_path / f"parts/{part}.parquet")
     cluster = tmp_path / "local.toml"
-    cluster.write_text('kind = "local"\nworkers = 2\nthreads = 1\nmemory = "1 GiB"\n')
+    cluster.write_text('cluster = "distributed.LocalCluster"\nworkers = 2\n')
     options = ("--label", "churned", "--plain", "--json")
     alone = here("ingest", tmp_path / "parts", "--name", "alone", *options).answer
     far = here("ingest", tmp_path / "parts", "--name", "far", *options, "--cluster", cluster).answer

@@ -1,27 +1,24 @@
-"""Encryption and passwords: asked for with one option each, and told to nobody."""
+"""Passwords: told to nobody; and what pages of elsewhere may not do."""
 
 import asyncio
 import base64
 import signal
-import sys
 import tempfile
 from pathlib import Path
 
 import httpx
 import pytest
-from serving import answer_of, begun, ended, heard_of, home_for_up, own_ports, start_up
+from serving import answer_of, ended, home_for_up, own_ports, start_up
 from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.websocket import websocket_connect
-from waiting import ask, wait
+from waiting import ask
 
-from flows.compute.session import joined_workers
-from flows.services.dask import certificates_folder, certificates_in
-from flows.services.service import TEMPORARY, live_record, service_processes, services_folder
+from flows.services.service import TEMPORARY, service_processes, services_folder
 from flows.supervisor import service_records
 from flows.tracking.server import prefect_environment, without_password
 from storage import home
 
-# All of `up`, encrypted and with a password, takes a minute: `make long`.
+# All of `up`, with a password, takes a minute: `make long`.
 pytestmark = pytest.mark.chaos
 
 NAME, PASSWORD = "ism", "never/to@be:seen77"
@@ -35,12 +32,12 @@ PREFECT = (REQUEST, GIVEN)
 
 @pytest.fixture(scope="module")
 def started(tmp_path_factory, prefect_home):
-    """Keep all services up, with TLS and a password."""
+    """Keep all services up, with a password."""
     folder = tmp_path_factory.mktemp("home")
     with home_for_up(folder, prefect_home) as patch:
         for name in PREFECT:
             patch.setenv(name, AUTH)
-        with ended(start_up("--tls", "--workers", 1, "--memory", "500MB", *own_ports())) as up:
+        with ended(start_up("--workers", 1, "--memory", "500MB", *own_ports())) as up:
             yield up
 
 
@@ -51,27 +48,6 @@ def up(started, monkeypatch):
         monkeypatch.setenv(name, started.environment[name])
     monkeypatch.setenv("PREFECT_API_URL", started.answer["api"])
     return started
-
-
-def test_dask_is_encrypted_and_joined_by_its_name_alone(up, here):
-    address = up.answer["scheduler"]
-    assert address.startswith("tls://127.0.0.1:")
-    assert here("up", "--status", "--json").answer["scheduler"] == address
-    assert address in here("up", "--status").out
-    joined = here("check-cluster", "up", "--json").answer
-    assert joined["address"] == address
-    assert [each["address"][:16] for each in joined["workers"]] == ["tls://127.0.0.1:"]
-    assert "is not joined with these certificates" in here("check-cluster", address).failed(1)
-    assert here("up", "--tls", "--json").answer["already"]
-
-
-def test_what_is_secret_is_for_its_owner_alone(up):
-    own = certificates_in(certificates_folder())
-    files = (own.ca_file, own.cert, own.key)
-    assert sorted(certificates_folder().iterdir()) == sorted(files)
-    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
-    for folder in (certificates_folder(), services_folder()):
-        assert folder.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_run_with_the_password_tells_nobody(up, apart):
@@ -143,32 +119,6 @@ async def _opened(dashboard, origin):
     return True
 
 
-def test_what_dies_is_started_again_with_the_same_certificates(up, apart):
-    key = (certificates_folder() / "key.pem").read_bytes()
-    before = live_record("dask-scheduler")
-    before.process.kill()
-
-    def again():
-        now = live_record("dask-scheduler")
-        if now is None or now.pid == before.pid:
-            return None
-        ended = apart("check-cluster", "up", "--json")
-        return ended if ended.status == 0 else None
-
-    assert wait(again).answer["address"] == before.address
-    assert (certificates_folder() / "key.pem").read_bytes() == key
-
-
-def test_certificates_that_are_gone(up, here):
-    own = certificates_folder()
-    aside = own.rename(own.with_name("aside"))
-    try:
-        said = here("check-cluster", "up").failed(1)
-        assert "the certificates of `ism-dask up --tls` are gone" in said
-    finally:
-        aside.rename(own)
-
-
 def test_a_folder_of_temporary_files_that_another_user_made(up, here, monkeypatch, tmp_path):
     """Dask imports from there before all else, and Prefect stores runs there."""
     planted = tmp_path / "dask-scratch-space"
@@ -176,12 +126,12 @@ def test_a_folder_of_temporary_files_that_another_user_made(up, here, monkeypatc
     (planted / "ism_dask.py").write_text("raise SystemExit('planted')")
     (tmp_path / "multiprocessing.py").write_text("raise SystemExit('planted')")
     file = tmp_path / "local.toml"
-    file.write_text('kind = "local"\nmemory = "1 GiB"\n')
+    file.write_text('cluster = "distributed.LocalCluster"\nworkers = 1\n')
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     assert here("crossval", "wine", "--plain", "--first", 1, "--cluster", file).status == 0
     own = services_folder() / TEMPORARY
-    assert own.stat().st_mode & 0o777 == 0o700
+    assert {each.stat().st_mode & 0o777 for each in (own, services_folder())} == {0o700}
     for each in service_processes():
         assert each.environ()["TMPDIR"] == str(own)
     assert (own / "dask-scratch-space").is_dir()
@@ -192,28 +142,6 @@ def test_nothing_is_left_when_it_ends(up):
     up.process.communicate(timeout=100)
     assert up.process.returncode == 0
     assert (service_processes(), service_records()) == (set(), [])
-    assert not certificates_folder().exists()
-
-
-def test_without_cryptography_it_names_the_extra(here, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "cryptography", None)
-    assert "pip install 'ism-dask[tls]'" in here("up", "--tls").failed(1)
-    assert service_processes() == set()
-    file = tmp_path / "local.toml"
-    file.write_text('kind = "local"\ntls = true\n')
-    said = here("fit", "wine", "--plain", "--cluster", file).failed(1)
-    assert "pip install 'ism-dask[tls]'" in said
-
-
-def test_local_processes_encrypt_if_asked(here, tmp_path):
-    file = tmp_path / "local.toml"
-    file.write_text('kind = "local"\nmemory = "1 GiB"\ntls = true\n')
-    assert here("check-cluster", file).out.endswith("on 127.0.0.1, encrypted\n")
-    with joined_workers(str(file)) as session:
-        found = [session.client.scheduler.address, *session.client.workers]
-        assert {each[:16] for each in found} == {"tls://127.0.0.1:"}
-    fitted = begun("fit", "wine", "--plain", "--quiet", "--cluster", file)
-    assert heard_of(fitted) == {"127.0.0.1"}
 
 
 def _only(address):

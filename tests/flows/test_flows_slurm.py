@@ -3,7 +3,6 @@
 import os
 import re
 from contextlib import ExitStack
-from pathlib import Path
 from tempfile import gettempdir
 
 import pytest
@@ -42,14 +41,17 @@ NodeName=localhost NodeAddr=127.0.0.1 CPUs=2 RealMemory=2000 State=UNKNOWN
 PartitionName=compute Nodes=localhost Default=YES State=UP
 """
 FILE = """\
-kind = "jobqueue"
-system = "slurm"
+cluster = "dask_jobqueue.SLURMCluster"
+workers = 2
+[options]
 queue = "compute"
 interface = "lo"
 cores = 1
 memory = "1 GiB"
-jobs = 2
 walltime = "00:05:00"
+security = true
+shared_temp_directory = "{folder}"
+log_directory = "{folder}"
 """
 
 
@@ -76,13 +78,13 @@ def _slurm(tmp_path_factory):
 @pytest.fixture
 def file(tmp_path):
     file = tmp_path / "slurm.toml"
-    file.write_text(FILE)
+    file.write_text(FILE.format(folder=tmp_path / "logs"))
     return file
 
 
 @pytest.mark.long
 def test_workers_in_jobs_give_the_same(here, file):
-    file.write_text(FILE.replace("jobs = 2", "jobs = {minimum = 1, maximum = 2}"))
+    _change(file, "workers = 2", "workers = {minimum = 1, maximum = 2}")
     diary, plain = Diary(), ("--plain", "--json", "--criterion", "dependence")
     command = ("crossval", "wine", *plain, "--first", 2)
     alone = here(*command).answer
@@ -91,9 +93,9 @@ def test_workers_in_jobs_give_the_same(here, file):
     assert (far.status, far.err) == (0, "")
     for one, two in zip(far.answer["results"], alone["results"], strict=True):
         assert one["cost"] == pytest.approx(two["cost"], rel=1e-9)
-    assert "waiting for 1 to 2 SLURM jobs to start: 0 running" in diary.texts
+    assert "waiting for the workers of dask_jobqueue.SLURMCluster" in diary.texts
     wait(lambda: ran("squeue", "--noheader").stdout == "")
-    logs = Path(os.environ["ISM_DASK_HOME"]) / "jobs"
+    logs = file.parent / "logs"
     texts = [log.read_text() for log in logs.glob("*.err")]
     # The folds share them; and the certificates are gone when it is over.
     assert len(texts) in (1, 2)
@@ -103,23 +105,28 @@ def test_workers_in_jobs_give_the_same(here, file):
     assert not any(f" {gettempdir()}/dask-scratch-space" in text for text in texts)
 
 
-def test_what_slurm_would_refuse_is_not_submitted(here, file):
-    shown = here("check-cluster", file, "--json").answer
-    assert "to start at" in shown["answer"]
-    file.write_text(FILE.replace('"compute"', '"nowhere"'))
-    for asked in (("check-cluster", file), ("fit", "wine", "--plain", "--cluster", file)):
-        said = here(*asked).failed(1)
-        assert "SLURM would not take the job" in said
-        assert "invalid partition specified: nowhere" in said
-    file.write_text(FILE.replace('"lo"', '"ib7"'))
-    said = here("fit", "wine", "--plain", "--cluster", file).failed(1)
-    assert "`interface`: 'ib7' is not a valid network interface" in said
-    assert "'lo'" in said
+def _change(file, before, after):
+    text = file.read_text()
+    assert before in text
+    file.write_text(text.replace(before, after))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "said"),
+    [
+        ('"compute"', '"nowhere"', "invalid partition specified: nowhere"),
+        ('"lo"', '"ib7"', "'ib7' is not a valid network interface"),
+    ],
+)
+def test_what_slurm_refuses_is_said(here, file, before, after, said):
+    _change(file, before, after)
+    assert said in here("fit", "wine", "--plain", "--cluster", file).failed(1)
 
 
 def test_jobs_that_do_not_start(here, file):
     """They are held: as when the queue is full."""
-    file.write_text(FILE + 'directives = ["--hold"]\nwait = 1\n')
+    _change(file, "workers = 2", "workers = 2\nwait = 1")
+    file.write_text(file.read_text() + 'job_extra_directives = ["--hold"]\n')
     said = here("fit", "wine", "--plain", "--cluster", file).failed(1)
-    assert "has 0 workers, and no more came within 1 s; see `squeue --me`" in said
+    assert "has 0 workers, and none came within 1 s; see the list of your jobs" in said
     wait(lambda: ran("squeue", "--noheader").stdout == "")

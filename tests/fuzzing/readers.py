@@ -98,10 +98,7 @@ def make_run_files(home: Path) -> Iterator[Path]:
 
 
 def make_cluster_files(home: Path) -> Iterator[Path]:
-    """Write the cluster files of the documentation, and the certificates that they name."""
-    (home / "tls").mkdir()
-    for name in ("ca", "client", "client-key"):
-        (home / "tls" / f"{name}.pem").touch()
+    """Write the cluster files of the documentation."""
     examples = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/clusters.md").read_text(), re.DOTALL)
     for number, text in enumerate(examples):
         (home / f"{number}.toml").write_text(text)
@@ -185,7 +182,7 @@ def make_records(home: Path) -> Iterator[Path]:
     for name in ("fit", "cluster", "crossval", "under-way"):
         yield from sorted(storage.PartialResults.of_run(name).folder.glob("[!.]*"))
     services_folder().mkdir()
-    options = {"port": 8786, "dashboard_port": 8787, "tls": False}
+    options = {"port": 8786, "dashboard_port": 8787}
     service = ServiceRecord(name="dask-scheduler", address="tcp://a", page="b", options=options)
     pages = (ArtifactPage("key", "markdown", "data"),)
     receipt = RunReceipt(run="id", api="api", pid=2**22 + 1, pages=pages)
