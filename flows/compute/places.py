@@ -107,8 +107,7 @@ class DaskCluster(ClusterPlace):
         with self.made() as cluster:
             cluster.scale(max(adaptive.minimum, 1) if adaptive else self.workers)
             try:
-                # For its error, such as that of a job which is refused; else nobody would see it.
-                cluster.sync(cluster._correct_state)
+                cluster.sync(_submitted, cluster)
             except Exception as error:
                 raise FlowError(f"{self.cluster} starts no workers: {error}") from error
             if adaptive:
@@ -137,6 +136,21 @@ class DaskCluster(ClusterPlace):
                 "such as distributed.LocalCluster, or dask_jobqueue.SLURMCluster (pip install "
                 "'ism-dask[jobqueue]')"
             ) from error
+
+
+async def _submitted(cluster: Any) -> None:
+    """Wait until the cluster has submitted its workers; raise the error of one that is refused."""
+    from distributed import Status  # noqa: PLC0415
+
+    await cluster._correct_state()
+    for worker in cluster.workers.values():
+        # Dask suppresses the error; to wait for the worker once more raises it again.
+        if worker.status is Status.created:
+            try:
+                await worker
+            except Exception:
+                worker.status = Status.failed  # else the cluster cannot be closed
+                raise
 
 
 def _joined(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows.compute.places import Local, LocalServices, cluster_place
+from flows.compute.places import LocalServices, cluster_place
 from flows.compute.session import Session
 from flows.settings.runs import FitSettings
 
@@ -16,16 +16,17 @@ ROOT = Path(__file__).parents[2]
 
 def _words_of_the_demo():
     """Return the words of the command of `make demo`, without the program."""
-    (recipe,) = re.findall(
-        r"^demo:.*\n\t\$\(BIN\)/ism-dask (.+)$", (ROOT / "Makefile").read_text(), re.M
-    )
-    return shlex.split(recipe)
+    recipe = re.search(r"^demo: .*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.M)[1]
+    assert "ism-dask up --detach --workers 2 " in recipe
+    (words,) = re.findall(r"ism-dask (crossval .+?) \\$", recipe, re.M)
+    return shlex.split(words)
 
 
 @pytest.mark.long
-def test_the_demo_has_ism_and_prediction_side_by_side_on_a_cluster(here, serving, monkeypatch):
+def test_the_demo_has_ism_and_prediction_side_by_side_on_a_cluster(here, up, monkeypatch):
     monkeypatch.chdir(ROOT)
     tasks, workers, close = {}, [], Session.close
+    assert _words_of_the_demo()[-2:] == ["--scheduler", "up"]
 
     def counted(session):
         def counts(dask_scheduler):
@@ -39,9 +40,7 @@ def test_the_demo_has_ism_and_prediction_side_by_side_on_a_cluster(here, serving
     monkeypatch.setattr(Session, "close", counted)
     ended = here(*_words_of_the_demo())
     assert (ended.status, ended.err) == (0, "")
-    run, dashboard = ended.out.splitlines()[:2]
-    assert run.startswith(f"run: {serving.page}/runs/flow-run/")
-    assert re.fullmatch(r"Dask dashboard: http://127\.0\.0\.1:\d+/status", dashboard)
+    assert ended.out.startswith(f"run: {up.answer['ui']}/runs/flow-run/")
     rows = re.findall(r"^ ([A-Za-z ]+?)  .*  (\d\.\d{4}) *$", ended.out, re.MULTILINE)
     accuracies = {name: float(accuracy) for name, accuracy in rows}
     assert list(accuracies)[:3] == ["ISM", "prediction", "PCA"]
@@ -52,13 +51,6 @@ def test_the_demo_has_ism_and_prediction_side_by_side_on_a_cluster(here, serving
     assert len(workers) == 2
     # In each fold, workers compute J and Phi of the training rows once for each iteration of ISM.
     assert tasks["phi_of_pairs"] >= 20, tasks
-
-
-def test_the_cluster_of_the_demo_has_two_processes():
-    words = _words_of_the_demo()
-    place = cluster_place(str(ROOT / words[words.index("--cluster") + 1]))
-    assert isinstance(place, Local)
-    assert (place.workers, place.threads) == (2, 1)
 
 
 def test_the_nightly_run_fits_the_published_system_on_the_cluster(monkeypatch):
