@@ -68,12 +68,8 @@ _COMMANDS: dict[str, tuple[tuple[Callable[..., None], str], ...]] = {
         (run_file.run, "ism-dask run sales.toml --dry-run"),
         (run_file.schedule, "ism-dask schedule sales.toml --cron '0 2 * * *'"),
         (run_file.history, "ism-dask history sales -o history.html"),
-        (run_file.rollback, "ism-dask rollback sales-0003"),
     ),
-    "Services": (
-        (services.up, "ism-dask up --workers 4 --memory 4GB"),
-        (services.check_cluster, "ism-dask check-cluster slurm.toml"),
-    ),
+    "Services": ((services.up, "ism-dask up --workers 4 --memory 4GB"),),
 }
 for _panel, _commands in _COMMANDS.items():
     for _command, _example in _commands:

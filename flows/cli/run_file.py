@@ -1,4 +1,4 @@
-"""The commands of run files: init and run; history, rollback and schedule of refreshes."""
+"""The commands of run files: init and run; history and schedule of refreshes."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _refresh(settings: RefreshSettings, output: Output, *, plain: bool) -> None:
         output.fail(
             result.to_json(),
             f"{result.run} is not published: {'; '.join(result.reasons)}. To publish it all the "
-            f"same: ism-dask rollback {result.run}",
+            f"same: ism-dask history {result.run} --rollback",
         )
     output.finish(result.to_json())
 
@@ -154,11 +154,16 @@ def history(
         Path | None, typer.Option("--out", "-o", help="Page to write: .html or .md.")
     ] = None,
     force: Replace = False,
+    rollback: Annotated[
+        bool, typer.Option("--rollback", help="Publish this run again, or the run before.")
+    ] = False,
     output: Output,
 ) -> None:
     """Show all that happened to a published run; * marks the run that is published.
 
-    A state in brackets is that of an old run, whose files are removed.
+    With --rollback an earlier run is published again: RUN, such as sales-0003, or the run before
+    if RUN is the name of the published one. A state in brackets is that of an old run, whose files
+    are removed.
     """
     from flows.refreshes.history import (  # noqa: PLC0415
         history_table,
@@ -167,6 +172,9 @@ def history(
         write_history,
     )
 
+    if rollback:
+        _roll_back(name, output)
+        return
     check_free(out, force=force)
     known = known_history(name)
     output.show(history_table(known.records, known.published))
@@ -179,27 +187,16 @@ def history(
     output.finish({"command": "history", "name": name, "refreshes": refreshes, "path": path})
 
 
-def rollback(
-    run: Annotated[
-        str,
-        typer.Argument(
-            metavar="RUN",
-            help="A run of a history, such as sales-0003; or the name of the published run, for "
-            "the run before.",
-        ),
-    ],
-    *,
-    output: Output,
-) -> None:
-    """Publish an earlier run again, in one step, and write its report and its projected rows."""
-    from flows.refreshes.refresh import rollback as publish  # noqa: PLC0415
+def _roll_back(run: str, output: Output) -> None:
+    """Publish an earlier run again, in one step, with its report and its outputs."""
+    from flows.refreshes.refresh import rollback  # noqa: PLC0415
 
     with output.watched():
-        record = publish(run)
+        record = rollback(run)
     output.say(f"{record.name} is {record.run}")
     for line in (*record.written, *record.reasons):
         output.say(line)
-    output.finish({**record.to_json(), "command": "rollback"})
+    output.finish({**record.to_json(), "command": "history"})
 
 
 def schedule(

@@ -1,4 +1,4 @@
-"""The commands `up`, for the services of this machine, and `check-cluster`, for Dask clusters."""
+"""The command `up`, for the services of this machine, and a look at Dask clusters."""
 
 from __future__ import annotations
 
@@ -102,11 +102,7 @@ def _service_json(record: ServiceRecord) -> dict[str, Any]:
     return {**process, "page": record.page, "log": str(log_path(record.name))}
 
 
-def check_cluster(
-    where: Annotated[str, typer.Argument(help="An address, up, or a cluster file (.toml).")],
-    *,
-    output: Output,
-) -> None:
+def show_cluster(where: str, output: Output) -> None:
     """Check a cluster file and show the script of its jobs, or the workers of a running cluster."""
     from flows.compute.places import DaskCluster, cluster_place  # noqa: PLC0415
 
@@ -120,7 +116,7 @@ def check_cluster(
         facts = {"cluster": place.cluster, "script": script}
     else:
         facts = _show_workers(place, output)
-    output.finish({"command": "check-cluster", "where": where, **facts})
+    output.finish({"command": "check", "where": where, **facts})
 
 
 def _show_workers(place: ClusterPlace, output: Output) -> dict[str, Any]:

@@ -143,14 +143,15 @@ async def _submitted(cluster: Any) -> None:
     from distributed import Status  # noqa: PLC0415
 
     await cluster._correct_state()
-    for worker in cluster.workers.values():
+    refused = [each for each in cluster.workers.values() if each.status is Status.created]
+    try:
         # Dask suppresses the error; to wait for the worker once more raises it again.
-        if worker.status is Status.created:
-            try:
-                await worker
-            except Exception:
-                worker.status = Status.failed  # else the cluster cannot be closed
-                raise
+        for worker in refused:
+            await worker
+    except Exception:
+        for worker in refused:
+            worker.status = Status.failed  # else the cluster cannot be closed
+        raise
 
 
 def _joined(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:

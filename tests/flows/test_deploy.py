@@ -321,7 +321,7 @@ def test_the_jobs_of_a_cluster_file(here, monkeypatch, tmp_path):
     text = text.replace('"ib0"', '"lo"').replace("/shared/me", str(tmp_path))
     file.write_text(text)
     (tmp_path / "ism-dask").mkdir()
-    script = here("check-cluster", file, "--json").answer["script"]
+    script = here("check", "--cluster", file, "--json").answer["script"]
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
     job = {"#SBATCH -p compute", "#SBATCH -A project", "#SBATCH --mem=60G", "module purge"}
     assert job <= set(script.splitlines())

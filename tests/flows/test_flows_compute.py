@@ -96,7 +96,7 @@ def test_the_jobs_of_each_batch_system(here, system, tmp_path):
         'cores = 2\nprocesses = 1\nmemory = "4 GiB"\njob_script_prologue = ["module load x"]\n'
         f"{SYSTEMS[system]}\n"
     )
-    script = here("check-cluster", file, "--json").answer["script"]
+    script = here("check", "--cluster", file, "--json").answer["script"]
     assert "module load x" in script
     assert "export DASK_TEMPORARY_DIRECTORY=$(mktemp -d)" in script  # ours stays
     assert "--nthreads 2 --memory-limit 4.00GiB" in script
@@ -258,11 +258,11 @@ def test_workers_that_have_other_versions(here, running, tmp_path, monkeypatch):
 def test_the_workers_of_a_running_cluster(here, running, monkeypatch):
     monkeypatch.setattr("flows.compute.base.ClusterAddress.wait", 60.0)
     with a_worker(running):
-        (found,) = here("check-cluster", running, "--json").answer["workers"]
-        assert "1 worker at tcp://127.0.0.1:" in here("check-cluster", running).out
+        (found,) = here("check", "--cluster", running, "--json").answer["workers"]
+        assert "1 worker at tcp://127.0.0.1:" in here("check", "--cluster", running).out
         services_folder().mkdir(parents=True)
         ServiceRecord(name="dask-scheduler", address=running).write()
-        assert here("check-cluster", "up", "--json").answer["address"] == running
+        assert here("check", "--cluster", "up", "--json").answer["address"] == running
     assert (found["threads"], found["memory"]) == (1, 2**30)
     assert found["versions"]["ism-dask"] == ism_dask.__version__
 

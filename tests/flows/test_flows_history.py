@@ -50,8 +50,10 @@ def test_of_old_runs_a_line_stays(here, run_file):
     page = (run_file.parent / "h.html").read_text()
     assert page.count("image/svg+xml") == 3  # with the weights of both that have files
     assert "(published)" in page
-    assert "`keep` in [refresh]" in here("rollback", "sales-0001").failed(2)
-    assert "there are sales-0002, sales-0003" in here("rollback", "sales-0009").failed(2)
+    assert "`keep` in [refresh]" in here("history", "sales-0001", "--rollback").failed(2)
+    assert "there are sales-0002, sales-0003" in here("history", "sales-0009", "--rollback").failed(
+        2
+    )
     assert here("check").status == 0
 
     # The published run and the one before it stay, however many suspicious ones come.
@@ -60,7 +62,7 @@ def test_of_old_runs_a_line_stays(here, run_file):
         assert here("run", run_file, "--plain", "--force").status == 1
     assert _saved() == {"2", "3", "4", "5"}
     assert History("sales").published == "sales-0003"
-    assert here("rollback", "sales").out.startswith("sales is sales-0002\n")
+    assert here("history", "sales", "--rollback").out.startswith("sales is sales-0002\n")
     assert here("run", run_file, "--plain", "--quiet").status == 1
     assert _saved() == {"2", "4", "5"}
     load_model("sales")
@@ -121,7 +123,7 @@ def test_a_check_names_what_a_history_lacks(here, run_file):
     assert f"{run_folder('sales')}: the published run is none of" in here("check", "sales").out
     shutil.rmtree(run_folder("sales"))
     assert f"{run_folder('sales')}: the published run is missing" in here("check", "sales").out
-    assert here("rollback", "sales-0002").status == 0
+    assert here("history", "sales-0002", "--rollback").status == 0
     assert "published run" not in here("check", "sales").out
 
 

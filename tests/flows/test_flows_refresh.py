@@ -149,7 +149,7 @@ def test_a_suspicious_run_is_kept_but_not_published(here, run_file):
     ended = here("run", run_file, "--plain")
     assert ended.status == 1
     assert "max_rows: there are 2 times as many rows as before (800, before 400)" in ended.err
-    assert "ism-dask rollback sales-0002" in ended.err
+    assert "ism-dask history sales-0002 --rollback" in ended.err
     assert model_hash("sales") == published
     assert load_model("sales-0002").components.shape == (2, 5)
     # As long as the source stays so, each refresh says so.
@@ -172,7 +172,7 @@ def test_a_rollback_publishes_an_earlier_run(here, run_file):
     write_part(run_file.parent, "b", 40)
     refreshed(here, run_file)
     before = (run_file.parent / "new.csv").read_text()
-    ended = here("rollback", "sales", "--json").answer
+    ended = here("history", "sales", "--rollback", "--json").answer
     assert (ended["state"], ended["run"], ended["reasons"]) == ("rolled back", "sales-0001", [])
     assert ended["by"] == getpass.getuser()
     # What the run file writes is that of the run that is published now.
@@ -180,14 +180,18 @@ def test_a_rollback_publishes_an_earlier_run(here, run_file):
     assert (run_file.parent / "new.csv").read_text() != before
     assert History("sales").published == "sales-0001"
     assert model_hash("sales") == model_hash("sales-0001")
-    assert "no run of 'sales' was published before" in here("rollback", "sales").failed(1)
+    assert "no run of 'sales' was published before" in here(
+        "history", "sales", "--rollback"
+    ).failed(1)
     # Without the run file, or with a table that the earlier run cannot read, they are stale.
     run_file.rename(run_file.parent / "moved.toml")
-    ended = here("rollback", "sales-0002")
+    ended = here("history", "sales-0002", "--rollback")
     assert ended.out.startswith("sales is sales-0002\noutputs of the run file are stale: ")
     assert History("sales").published == "sales-0002"
-    assert "there are sales-0001, sales-0002" in here("rollback", "sales-0003").failed(2)
-    assert "no run of a refresh" in here("rollback", "other").failed(2)
+    assert "there are sales-0001, sales-0002" in here("history", "sales-0003", "--rollback").failed(
+        2
+    )
+    assert "no run of a refresh" in here("history", "other", "--rollback").failed(2)
     assert "did you mean 'sales'" in here("history", "salse").failed(2)
     assert _states() == ["published", "published", "rolled back", "rolled back"]
 
@@ -199,7 +203,7 @@ def test_the_pictures_of_a_history_have_each_run_once_by_date(here, run_file):
     # Equal fits: nothing has fallen, and the limit stands there once.
     falls = [each for each in last["comparison"]["checks"] if each["limit"] == "max_fall"]
     assert [each["value"] for each in falls] == [0.0]
-    assert here("rollback", "sales-0001").status == 0
+    assert here("history", "sales-0001", "--rollback").status == 0
     drawn = made_runs(History("sales").records)
     assert [each.run for each in drawn] == ["sales-0001", "sales-0002", "sales-0003"]
     assert [each.time for each in drawn] == sorted(each.time for each in drawn)

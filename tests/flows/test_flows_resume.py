@@ -197,6 +197,7 @@ def test_the_same_command_goes_on_by_itself(settings, monkeypatch, before, after
     assert going_on == [resuming] * goes_on
 
 
+@pytest.mark.long
 def test_a_fit_by_prediction_goes_on_to_the_same_bits(monkeypatch):
     # A number that a fit by prediction takes some steps to explain.
     X = np.random.default_rng(0).normal(size=(400, 6))

@@ -605,6 +605,7 @@ def test_all_problems_of_a_table_are_listed_at_once():
         ingest_table(frame, "t", label="z", drop="fre")
 
 
+@pytest.mark.long
 def test_files_that_are_no_tables_say_why(tmp_path):
     pipe, line, empty = (tmp_path / f"{name}.csv" for name in ("pipe", "line", "empty"))
     os.mkfifo(pipe)
