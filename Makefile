@@ -46,7 +46,7 @@ demo: $(DEMO)  ## Ten folds of Wine under Prefect on two Dask processes: ISM and
 		&& $(BIN)/ism-dask crossval wine --criterion both --scheduler up \
 		&& if [ -t 0 ]; then read -p 'The links work until you press Enter: ' _; fi
 
-test: $(READY)  ## Run the test suite (some eight minutes on two slow cores)
+test: $(READY)  ## Run the test suite (some five minutes on two cores)
 	$(BIN)/python -m pytest $(BESIDE) -m 'not chaos and not long'
 
 chaos: $(READY)  ## Run the long tests: processes and clusters are killed, files torn, servers stopped (an hour and a half)
