@@ -4,11 +4,13 @@ import json
 import os
 import socket
 import subprocess
+import sys
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from urllib.parse import urlsplit
 
 import psutil
 import pytest
+from daskparts import ran
 from support import small_disk, store_own
 from waiting import served
 
@@ -45,6 +47,16 @@ def test_a_server_that_does_not_come_up_says_why(apart, tmp_path, monkeypatch):
     ended = apart("up", "--detach", "--json", PREFECT_API_DATABASE_CONNECTION_URL=broken)
     assert "prefect-server.log" in ended.failed(1)
     assert live_record("prefect-server") is None
+
+
+def test_alerts_of_the_server_link_to_its_pages_and_old_runs_are_forgotten():
+    code = (
+        "from prefect.settings import get_current_settings as now; settings = now();"
+        "vacuum = settings.server.services.db_vacuum.enabled_vacuum_types;"
+        "print(settings.ui_url, *sorted(vacuum))"
+    )
+    done = ran(sys.executable, "-c", code, **prefect_server(4321).environment)
+    assert done.stdout == "http://127.0.0.1:4321 events flow_runs orphans\n", done.stderr
 
 
 def test_a_configured_server_is_never_replaced(here, monkeypatch, unused_port):
