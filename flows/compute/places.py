@@ -105,6 +105,8 @@ class DaskCluster(ClusterPlace):
         """Start the cluster, and end it with the block."""
         adaptive = self.workers if isinstance(self.workers, AdaptiveSize) else None
         with self.made() as cluster:
+            # Nobody else knows the port, which is any free one.
+            progress_note(f"Dask dashboard: {cluster.dashboard_link}")
             cluster.scale(max(adaptive.minimum, 1) if adaptive else self.workers)
             try:
                 cluster.sync(_submitted, cluster)
@@ -113,8 +115,6 @@ class DaskCluster(ClusterPlace):
             if adaptive:
                 bounds = {"minimum": adaptive.minimum, "maximum": adaptive.maximum}
                 cluster.adapt(**bounds, wait_count=_IDLE_CHECKS)
-            # Nobody else knows the port, which is any free one.
-            progress_note(f"Dask dashboard: {cluster.dashboard_link}")
             yield ClusterAddress(
                 cluster.scheduler_address,
                 cluster.security,

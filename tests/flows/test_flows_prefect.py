@@ -77,7 +77,7 @@ def test_ingest_shows_what_is_stored(serving, monkeypatch):
     assert names == ["wine"]  # from birth
     assert result.rows == 178
     assert (run.name, set(run.tags), run.state.is_completed()) == ("wine", {"wine"}, True)
-    assert set(serving.tasks_of(str(run.id))) == {"store wine"}
+    wait(lambda: set(serving.tasks_of(str(run.id))) == {"store wine"})
     assert result.data_hash in artifacts["ingest-wine"].data
     opening = "178 rows were read with 13 columns of numbers and the label cultivar (3 classes); "
     assert f"{opening}no check speaks against it." in artifacts["ingest-wine"].data
@@ -126,7 +126,7 @@ def test_fit_shows_what_it_keeps(serving):
     assert result.objective == plain.objective
     assert result.loadings == plain.loadings
     tasks = {"ingest breast_cancer", "fit W"}
-    assert set(serving.tasks_of(str(run.id))) == tasks
+    wait(lambda: set(serving.tasks_of(str(run.id))) == tasks)
     name = "two: breast_cancer linear q=2, engine auto, on this machine"
     assert (run.name, run.state.is_completed()) == (name, True)
     page = artifacts["fit-breast-cancer-linear"].data
@@ -144,7 +144,8 @@ def test_an_interrupted_run_is_cancelled_and_not_called_a_crash(serving, monkeyp
     monkeypatch.setattr("flows.run_flows.store_dataset", interrupted)
     with pytest.raises(Interrupted):
         flown("ingest", IngestSettings(dataset="wine", force=True))
-    (run,) = serving.find("flow_runs", flow_runs={"state": {"type": {"any_": ["CANCELLED"]}}})
+    cancelled = {"state": {"type": {"any_": ["CANCELLED"]}}, "name": {"any_": ["wine"]}}
+    (run,) = serving.find("flow_runs", flow_runs=cancelled)
     wait(lambda: serving.tasks_of(run["id"]) == {"store wine": "CANCELLED"})
     assert not any("Crash" in each["message"] for each in serving.logs_of(run["id"]))
 

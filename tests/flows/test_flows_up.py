@@ -205,7 +205,8 @@ def test_what_dies_ends_all_of_it_with_an_error(up, tmp_path, monkeypatch, here)
     monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
     monkeypatch.setenv("PREFECT_API_URL", up.api)
     own = start_up("--workers", 1)
-    live_record("reports").process.kill()
+    pids = {each["name"]: each["pid"] for each in own.answer["services"]}
+    psutil.Process(pids["reports"]).kill()
     _, err = own.process.communicate(timeout=100)
     assert own.process.returncode == 1
     assert err.startswith("ism-dask: the report server has ended, so all else was ended; the end")
