@@ -5,9 +5,8 @@ import tomllib
 from pathlib import Path
 
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
-# Extras for users; the tools of developers are always the newest.
-TOOLS = {"dev", "docs"}
-EXTRAS = [each for name, each in PROJECT["optional-dependencies"].items() if name not in TOOLS]
+# The tools of developers, which are dependency groups, are always the newest.
+EXTRAS = PROJECT["optional-dependencies"].values()
 
 for requirement in sorted({*PROJECT["dependencies"], *(one for each in EXTRAS for one in each)}):
     match = re.match(r"([\w.-]+)(?:\[[\w,]+\])?>=([\w.]+)", requirement)

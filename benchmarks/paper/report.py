@@ -78,7 +78,7 @@ def _name(cell: Cell) -> str:
 def _row(cell: Cell, score: str) -> dict[str, str]:
     return {
         "data, kernel, method": _name(cell) + (" (lost)" if cell.lost else ""),
-        "folds": f"{cell.folds}/{cell.of}",
+        "folds": f"{cell.folds} of {cell.of}",
         "seconds": _spread(cell.seconds, _seconds),
         "published seconds": _published(cell, "seconds", _seconds),
         "cost": _spread(cell.cost, _figure),

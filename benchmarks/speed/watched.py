@@ -107,9 +107,13 @@ def _commands() -> dict[str, Callable[[], Any]]:
 @contextmanager
 def _prefect_server() -> Iterator[None]:
     """Run a Prefect server with a home folder of its own in the block."""
-    from flows.services.service import choose_port  # noqa: PLC0415
+    from flows.services.service import choose_port, ensure_running  # noqa: PLC0415
     from flows.supervisor import stop_all  # noqa: PLC0415
-    from flows.tracking.server import ensure_server, prepare_environment  # noqa: PLC0415
+    from flows.tracking.server import (  # noqa: PLC0415
+        find_server,
+        prefect_server,
+        prepare_environment,
+    )
 
     with TemporaryDirectory() as folder:
         environment = {
@@ -120,7 +124,8 @@ def _prefect_server() -> Iterator[None]:
             os.environ.pop("PREFECT_API_URL", None)
             prepare_environment(debug=False)
             try:
-                ensure_server(say)
+                ensure_running([prefect_server()], say)
+                find_server()
                 yield
             finally:
                 stop_all()

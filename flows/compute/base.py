@@ -1,21 +1,11 @@
-"""The base class of the places that a run can compute on, and what their kinds share."""
+"""The base class of the places that a run can compute on, and what each of them leads to."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from tempfile import TemporaryDirectory
-from typing import Annotated, Any
-
-from pydantic import Field
-
-from flows.services.dask import scheduler_settings
-
-# What pydantic checks in the tables of cluster files.
-Count = Annotated[int, Field(ge=1)]
-Seconds = Annotated[float, Field(ge=1)]
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -36,21 +26,3 @@ class ClusterPlace(ABC):
     @abstractmethod
     def opened(self) -> AbstractContextManager[ClusterAddress]:
         """Start the cluster if it does not run already; end what was started with the block."""
-
-
-@contextmanager
-def scheduler_defaults() -> Iterator[None]:
-    """Apply `scheduler_settings` to schedulers and nannies that are started in the block.
-
-    Their temporary files go to a folder that no other user can make before.
-    """
-    import dask  # noqa: PLC0415
-
-    # distributed adds its defaults to Dask's configuration when it is imported. If that happened
-    # within the block, they would vanish with the block.
-    import distributed  # noqa: F401, PLC0415
-
-    with TemporaryDirectory(prefix="ism-dask-", ignore_cleanup_errors=True) as folder:
-        temporary = {"temporary-directory": dask.config.get("temporary-directory") or folder}
-        with dask.config.set({**scheduler_settings(), **temporary}):
-            yield

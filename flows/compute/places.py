@@ -10,14 +10,17 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, ClassVar
+
+from pydantic import Field
 
 import storage
-from flows.compute.base import ClusterAddress, ClusterPlace, Count, Seconds, scheduler_defaults
+from flows.compute.base import ClusterAddress, ClusterPlace
 from flows.errors import FlowError, SettingsError
 from flows.progress.interrupts import block_signal_handlers, delay_interrupts
 from flows.progress.watching import progress_note
-from flows.services.dask import SCHEDULER
+from flows.services.dask import SCHEDULER, scheduler_settings
 from flows.services.service import HOST, live_record
 from flows.settings.base import CLUSTER_FILE, UP, check_scheduler, is_address
 from flows.settings.toml_tables import TableError, expanded, parse_toml, read_table
@@ -50,6 +53,11 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
         ],
     },
 }
+
+
+# What pydantic checks in a cluster file.
+Count = Annotated[int, Field(ge=1)]
+Seconds = Annotated[float, Field(ge=1)]
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,7 @@ class DaskCluster(ClusterPlace):
         with ExitStack() as stack:
             # The configuration has to hold while workers connect, too: each new connection reads
             # from it how many messages to remember.
-            stack.enter_context(scheduler_defaults())
+            stack.enter_context(_scheduler_defaults())
             defaults = _DEFAULTS.get(self.cluster.partition(".")[0], {})
             options = {**_joined(defaults, self.options), "silence_logs": logging.CRITICAL}
             try:
@@ -118,7 +126,8 @@ class DaskCluster(ClusterPlace):
             yield ClusterAddress(
                 cluster.scheduler_address,
                 cluster.security,
-                wait=self.wait or (_JOB_SECONDS if "jobqueue" in self.cluster else _START_SECONDS),
+                wait=self.wait
+                or (_JOB_SECONDS if hasattr(cluster, "job_script") else _START_SECONDS),
                 awaited=f"the workers of {self.cluster}",
                 none_came="see the list of your jobs, if it submits some, and the logs of workers",
             )
@@ -154,6 +163,24 @@ async def _submitted(cluster: Any) -> None:
         raise
 
 
+@contextmanager
+def _scheduler_defaults() -> Iterator[None]:
+    """Apply `scheduler_settings` to schedulers and nannies that are started in the block.
+
+    Their temporary files go to a folder that no other user can make before.
+    """
+    import dask  # noqa: PLC0415
+
+    # distributed adds its defaults to Dask's configuration when it is imported. If that happened
+    # within the block, they would vanish with the block.
+    import distributed  # noqa: F401, PLC0415
+
+    with TemporaryDirectory(prefix="ism-dask-", ignore_cleanup_errors=True) as folder:
+        temporary = {"temporary-directory": dask.config.get("temporary-directory") or folder}
+        with dask.config.set({**scheduler_settings(), **temporary}):
+            yield
+
+
 def _joined(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return options with defaults: lists and tables are joined, any other value is replaced."""
     joined = {**defaults, **given}
@@ -181,13 +208,15 @@ def _put_packages_on_path() -> None:
 class Address(ClusterPlace):
     """A scheduler that runs already. For tls:// Dask's configuration has the certificates."""
 
+    wait: ClassVar[float] = 8.0  # seconds for the first worker
+
     address: str  # such as tcp://127.0.0.1:8786
 
     @contextmanager
     def opened(self) -> Iterator[ClusterAddress]:
         """Yield the scheduler to join, which goes on running after the block."""
         advice = f"start some with `dask worker {self.address}`"
-        yield ClusterAddress(self.address, none_came=advice)
+        yield ClusterAddress(self.address, wait=self.wait, none_came=advice)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -27,11 +27,6 @@ from storage.atomic import make_folder, replace_synced
 INDEX = "index.html"
 
 
-def render_run(run: str) -> str:
-    """Return the report of a run as a page, made from its stored files alone."""
-    return render_view(View.of(run))
-
-
 def render_view(view: View, summary: Summary | None = None) -> str:
     """Return the report of an opened run, whose summary may be known."""
     return _render(

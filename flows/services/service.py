@@ -94,7 +94,7 @@ class Service:
     # Environment variables of its process, for those that the user has not set.
     environment: Mapping[str, str] = field(default_factory=dict)
     # Whether the processes that it starts are runs. They have to end before it, because it records
-    # their end, and go on if it dies, while it is restarted.
+    # their end.
     starts_runs: bool = False
 
     def check(self) -> ServiceRecord | None:

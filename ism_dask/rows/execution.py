@@ -208,17 +208,19 @@ def _counting_here(counted: Set[str]) -> Callback:
 def _counting_on_cluster(counted: Set[str]) -> Iterator[None]:
     """Ask the scheduler each second in the block how many counted tasks have ended."""
     client, on_task, over = cluster(), fit_watcher().on_task, threading.Event()
+    prefix = min(counted, default="").rpartition("-")[0]  # of the keys of one pass
 
     # Within a function, it is sent by value: a scheduler need not have this package.
-    def unfinished(keys: Set[str], dask_scheduler: Any) -> int | None:
-        tasks = [each for each in map(dask_scheduler.tasks.get, keys) if each is not None]
+    def unfinished(prefix: str, dask_scheduler: Any) -> int | None:
+        known = dask_scheduler.tasks.items()
+        tasks = [task for key, task in known if str(key).startswith(prefix)]
         ahead = {"queued", "waiting", "no-worker", "processing"}
         return sum(each.state in ahead for each in tasks) if tasks else None
 
     def ask() -> None:
         with suppress(Exception):  # the pass itself raises what is wrong with the cluster
             while not over.wait(_ASK_SECONDS):
-                left = client.run_on_scheduler(unfinished, counted)
+                left = client.run_on_scheduler(unfinished, prefix)
                 if left is not None:
                     on_task(len(counted) - left, len(counted))
 

@@ -248,7 +248,7 @@ def test_workers_that_have_other_versions(here, running, tmp_path, monkeypatch):
         folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
         folder.mkdir()
         (folder / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
-    monkeypatch.setattr("flows.compute.base.ClusterAddress.wait", 60.0)
+    monkeypatch.setattr("flows.compute.places.Address.wait", 60.0)
     with a_worker(running, "--no-nanny", PYTHONPATH=str(tmp_path)):
         said = here("fit", "wine", "--plain", "--scheduler", running).failed(1)
     assert "the worker at tcp://127.0.0.1:" in said
@@ -256,7 +256,7 @@ def test_workers_that_have_other_versions(here, running, tmp_path, monkeypatch):
 
 
 def test_the_workers_of_a_running_cluster(here, running, monkeypatch):
-    monkeypatch.setattr("flows.compute.base.ClusterAddress.wait", 60.0)
+    monkeypatch.setattr("flows.compute.places.Address.wait", 60.0)
     with a_worker(running):
         (found,) = here("check", "--cluster", running, "--json").answer["workers"]
         assert "1 worker at tcp://127.0.0.1:" in here("check", "--cluster", running).out
@@ -270,7 +270,7 @@ def test_the_workers_of_a_running_cluster(here, running, monkeypatch):
 def test_workers_that_do_not_see_the_rows(here, running, monkeypatch):
     if os.geteuid() != 0:
         pytest.skip("what one worker does not see takes root to hide")
-    monkeypatch.setattr("flows.compute.base.ClusterAddress.wait", 60.0)
+    monkeypatch.setattr("flows.compute.places.Address.wait", 60.0)
     monkeypatch.setattr("flows.runs.data._IN_TASKS", 0)
     home = Path(os.environ["ISM_DASK_HOME"])
     home.mkdir()
@@ -282,7 +282,7 @@ def test_workers_that_do_not_see_the_rows(here, running, monkeypatch):
 
 
 def test_a_scheduler_without_workers(here, running, monkeypatch):
-    monkeypatch.setattr("flows.compute.base.ClusterAddress.wait", 1.0)
+    monkeypatch.setattr("flows.compute.places.Address.wait", 1.0)
     ended = here("fit", "wine", "--plain", "--scheduler", running)
     assert f"`dask worker {running}`" in ended.failed(1)
 

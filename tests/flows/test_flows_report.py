@@ -17,7 +17,7 @@ from PIL import Image
 from support import FITTED
 
 from flows.reports import figures, pictures
-from flows.reports.html import render_run
+from flows.reports.html import render_view
 from flows.reports.markdown import render_markdown
 from flows.reports.pictures import drawn
 from flows.reports.summary import summarise, summary_of
@@ -50,7 +50,7 @@ def rendered(home_of_runs):
     """Return the page of the run of each kind."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("ISM_DASK_HOME", str(home_of_runs / "home"))
-        return {kind: render_run(kind) for kind in DRAWN}
+        return {kind: render_view(View.of(kind)) for kind in DRAWN}
 
 
 # Some of the texts in the drawings of a page.
@@ -65,7 +65,7 @@ DRAWN = {
 @pytest.mark.parametrize("kind", DRAWN)
 def test_a_page_is_sound_and_needs_nothing_but_the_folder_of_the_run(rendered, home_of_runs, kind):
     shutil.copytree(home_of_runs / "home" / "runs" / kind, run_folder(kind))
-    page = render_run(kind)
+    page = render_view(View.of(kind))
     assert page == rendered[kind]
     found = Page(page)
     assert page.startswith("<!DOCTYPE html>")
@@ -124,7 +124,7 @@ def hostile(tmp_path_factory):
 @pytest.mark.parametrize("run", ["y", "number"])
 def test_names_are_shown_and_never_obeyed(here, hostile, monkeypatch, run):
     monkeypatch.setenv("ISM_DASK_HOME", str(hostile))
-    found = Page(render_run(run))
+    found = Page(render_view(View.of(run)))
     assert found.all("script") == []
     assert all((each["src"] or "").startswith("data:image/svg+xml") for each in found.all("img"))
     page = render_markdown(summary_of(View.of(run)))
@@ -142,7 +142,7 @@ def test_a_model_without_history_or_sample_has_a_page():
     metrics = {**FITTED, "status": "tolerance met", "measure": "change"}
     arrays = np.eye(1, 3), np.zeros(3), np.ones(3), np.ones(1)
     save_model("old", Model(*arrays, metrics=metrics, config={"tol": 0.01, "angle_tol": None}))
-    found = Page(render_run("old"))
+    found = Page(render_view(View.of("old")))
     assert len(found.all("figure")) == 2  # the spectrum and one component
 
 
@@ -179,7 +179,7 @@ def test_the_report_shows_what_plot_shows(canvases):
     data = open_dataset("wine")
     X, y = data.X.read(0, len(data.X)), data.labels["cultivar"]
     fitted = SupervisedIKDR().fit(X, y)
-    render_run("fit")
+    render_view(View.of("fit"))
     known = [plot.spectrum(fitted), plot.scatter(fitted, X, y), *plot.response(fitted, X, y)]
     known += [*plot.components(fitted, top=figures.WEIGHTS), *plot.convergence(fitted)]
     _assert_same(canvases, known)

@@ -42,6 +42,7 @@ CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 NodeName=localhost NodeAddr=127.0.0.1 CPUs=2 RealMemory=2000 State=UNKNOWN
 PartitionName=compute Nodes=localhost Default=YES State=UP
 """
+PLAIN = ("--plain", "--json")
 FILE = """\
 cluster = "dask_jobqueue.SLURMCluster"
 workers = 2
@@ -97,8 +98,8 @@ def file(tmp_path):
 @pytest.mark.long
 def test_workers_in_jobs_give_the_same(here, file):
     _change(file, "workers = 2", "workers = {minimum = 1, maximum = 2}")
-    diary, plain = Diary(), ("--plain", "--json", "--criterion", "dependence")
-    command = ("crossval", "wine", *plain, "--first", 2)
+    diary = Diary()
+    command = ("crossval", "wine", *PLAIN, "--criterion", "dependence", "--first", 2)
     alone = here(*command).answer
     with watch_progress(diary):
         far = here(*command, "--cluster", file)
@@ -133,7 +134,7 @@ def _change(file, before, after):
 def test_what_slurm_refuses_is_said(here, file, before, after, said):
     _change(file, before, after)
     _change(file, "security = true\n", "")  # dask_jobqueue would leave its certificates open
-    assert said in here("fit", "wine", "--plain", "--cluster", file).err
+    assert said in here("fit", "wine", *PLAIN, "--cluster", file).failed(1)
 
 
 def test_jobs_that_do_not_start(here, file):
@@ -141,6 +142,6 @@ def test_jobs_that_do_not_start(here, file):
     _change(file, "workers = 2", "workers = 2\nwait = 1")
     _change(file, "security = true\n", "")
     file.write_text(file.read_text() + 'job_extra_directives = ["--hold"]\n')
-    said = here("fit", "wine", "--plain", "--cluster", file).err
+    said = here("fit", "wine", *PLAIN, "--cluster", file).failed(1)
     assert "has 0 workers, and none came within 1 s; see the list of your jobs" in said
     wait(lambda: ran("squeue", "--noheader").stdout == "")

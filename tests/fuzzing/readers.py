@@ -23,7 +23,8 @@ from flows.cli.output import Output
 from flows.compute.places import read_cluster
 from flows.errors import FlowError
 from flows.refreshes.refresh import refresh
-from flows.reports.html import render_run, write_index
+from flows.reports.html import render_view, write_index
+from flows.reports.view import View
 from flows.runs.inventory import check_files
 from flows.runs.published import History
 from flows.runs.transform import transform_rows
@@ -147,7 +148,7 @@ def read_report(path: Path) -> Reads:
     """Yield all that shows a run, alone or in a list."""
     name = path.parent.name
     yield lambda: write_index(path.parents[2])
-    yield lambda: render_run(name)
+    yield lambda: render_view(View.of(name))
     for output, page in zip(OUTPUTS, ("report.md", "report.json"), strict=True):
         yield partial(stored.runs, output=output)
         yield partial(stored.show, name, output=output)
