@@ -139,18 +139,6 @@ class Model:
         """The number of new features, q."""
         return len(self.components)
 
-    def bare(self) -> Model:
-        """Return the model with no more than `transform` needs for arrays, to send elsewhere."""
-        named_by = {"paradigm": self._paradigm}
-        return Model(
-            self.components,
-            self.mean,
-            self.scale,
-            self.eigenvalues,
-            statistics=self.statistics,
-            metrics=named_by,
-        )
-
     def get_feature_names_out(self) -> tuple[str, ...]:
         """Return the names of the new features: those that the estimator gives them."""
         numbers = range(len(self.components))

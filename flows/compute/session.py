@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
-from typing import TypeVar
 
-import cloudpickle
 from distributed import span
 
 from flows.compute.base import ClusterAddress, ClusterPlace
@@ -26,20 +23,11 @@ from flows.compute.places import cluster_place
 from flows.errors import FlowError
 from flows.progress.watching import in_context, progress_log, report_progress, run_context
 from flows.text import count_noun
-from storage.tables.side_by_side import do_held, held_work, map_in_order
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 # Seconds within which a lost cluster has to be back, and seconds between two attempts to join it.
 _REJOIN_SECONDS, _RETRY_SECONDS = 120.0, 1.0
 # Seconds to wait for the end of a cluster that no longer answers.
 _CLOSE_SECONDS = 30.0
-# Pieces for each thread of the cluster that are computed, or wait for their turn, at one time.
-_PIECES_PER_THREAD = 2
-# Work of fewer bytes than this travels with each piece. Larger work may take this share of the
-# memory of a worker: the pieces need some, too.
-_SMALL_WORK, _MEMORY_SHARE = 2 * 2**20, 0.5
 
 
 class Session:
@@ -102,37 +90,6 @@ class Session:
         """What runs work on the workers of the cluster."""
         executor: Executor = self.client.get_executor(pure=False)
         return executor
-
-    def map_by_model(
-        self, work: Callable[[Item], Result], items: Iterable[Item]
-    ) -> Iterator[Result]:
-        """Yield `work(item)` for each item in order, with work of any size, such as a model.
-
-        Few results wait here at one time, however slowly they are taken. A piece whose worker dies
-        is computed again. Large work is sent to each worker once, and not with each piece. Raise a
-        FlowError if the workers have too little memory for it.
-        """
-        size = len(cloudpickle.dumps(work))
-        if size < _SMALL_WORK:
-            return map_in_order(self.executor, work, items, self._most_waiting)
-        limits = [each["memory_limit"] or sys.maxsize for each in self.client.workers.values()]
-        least = min(limits, default=sys.maxsize)
-        if size > _MEMORY_SHARE * least:
-            raise FlowError(
-                f"the model takes {size / 2**20:.0f} MiB on each worker, but one has "
-                f"{least / 2**20:.0f} MiB, of which it may take half; give the workers more "
-                "memory, or leave out the scheduler"
-            )
-        # Made by a task, it is made again if the workers that hold it die.
-        held = self.client.submit(held_work, work, pure=False)
-        self.client.replicate(held)
-        pairs = ((held, item) for item in items)
-        return map_in_order(self.executor, do_held, pairs, self._most_waiting)
-
-    def _most_waiting(self) -> int:
-        """Return how many pieces may be at work; workers may come and go on the way."""
-        threads = sum(self.client.nthreads().values())
-        return _PIECES_PER_THREAD * max(int(threads), 1)
 
     def close(self) -> None:
         """Disconnect from the cluster, and end what was started for it."""

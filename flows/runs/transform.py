@@ -2,36 +2,138 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from operator import add
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from flows.compute.session import Session, joined_workers
 from flows.errors import FlowError, SettingsError
 from flows.progress.watching import report_progress
 from flows.runs.data import ensure_stored
-from flows.runs.projection import ProjectedRows, Projector, read_chunk
 from flows.settings.base import TransformSettings
 from flows.settings.choices import is_table
-from storage import Dataset, Model, load_model
+from ism_dask.rows.raw import ColumnMoments
+from ism_dask.threads import single_threaded_blas
+from storage import Dataset, Model, ZarrRows, load_model
+from storage.tables.encoding import EncodedRows, Problems
 from storage.tables.files import COLUMNAR, format_suffix
 from storage.tables.formats import open_table
-from storage.tables.new_rows import check_columns, ignored_columns, open_new_rows
+from storage.tables.new_rows import check_columns, encode_new_rows, ignored_columns, open_new_rows
 from storage.tables.output_files import write_batches
 from storage.tables.schema import NUMBER, Column, TableOptions, TableSchema
 from storage.tables.side_by_side import map_in_order, threads_of_this_process
 from storage.tables.sources import Part, Table, matrix_table
 
+Array = NDArray[Any]
 # Formats of files to write, and that of a matrix, whose columns have no names of their own.
 _MATRIX = ".npy"
 _WRITTEN = (".csv", _MATRIX, *COLUMNAR)
+# Rows of float32 and the same rows of float64 differ by less than this share of the range.
+_ROUNDING = 1e-5
 # Pieces that threads of this process project at a time, or whose new features wait to be written.
 _PIECES_AT_WORK = 8
 
-Projected: TypeAlias = tuple[list[pa.RecordBatch], ProjectedRows]
+
+@dataclass(eq=False)
+class ProjectedRows:
+    """What is known of rows that were projected."""
+
+    names: Sequence[str]  # of the new features
+    learned: ColumnMoments | None  # of those of the rows that the model was fitted to, if saved
+    problems: Problems  # why rows do not fit the schema
+    read: int = 0
+    rows: int = 0  # those that were projected; the others lack a value
+    outside: Any = 0  # of each new feature, the rows out of the learned range
+    moments: list[ColumnMoments] = field(default_factory=list)  # of the new features, by batch
+
+    def add(self, batch: EncodedRows, new: Array) -> None:
+        """Add the new features (m, q) of a batch of rows."""
+        finite = np.isfinite(new).all(axis=1)
+        if not finite.all():
+            self.problems.infinite["the projection"] += int(np.count_nonzero(~finite))
+        self.read += len(batch.left_out)
+        self.rows += len(new)
+        if self.learned is None or not finite.any():
+            return
+        slack = _ROUNDING * (self.learned.high - self.learned.low)
+        outside = (new < self.learned.low - slack) | (new > self.learned.high + slack)
+        self.outside = self.outside + np.count_nonzero(outside[finite], axis=0)
+        # The squares of numbers that are barely floats are not.
+        with np.errstate(over="ignore", invalid="ignore"):
+            self.moments.append(ColumnMoments.from_rows(new[finite]))
+
+    def merge(self, other: ProjectedRows) -> None:
+        """Add later rows."""
+        self.problems.merge(other.problems)
+        self.read += other.read
+        self.rows += other.rows
+        self.outside = self.outside + other.outside
+        self.moments += other.moments
+
+    def drift(self) -> list[dict[str, Any]]:
+        """Return for each new feature the share of rows out of range, and the shift of the mean.
+
+        `mean_shift` is in units of the deviation among the rows that the model was fitted to.
+        Nothing is returned for a model that was saved without statistics.
+        """
+        learned = self.learned
+        if learned is None or not self.moments:
+            return []
+        with np.errstate(over="ignore", invalid="ignore"):
+            moments = reduce(add, self.moments)
+        shares = self.outside / moments.n_rows
+        deviation = np.maximum(learned.deviation, np.finfo(np.float64).tiny)
+        shifts = (moments.mean - learned.mean) / deviation
+        return [
+            {"feature": number, "name": name, "share_outside": share, "mean_shift": shift}
+            for number, (name, share, shift) in enumerate(
+                zip(self.names, shares.tolist(), shifts.tolist(), strict=True)
+            )
+        ]
+
+
+@dataclass(frozen=True, eq=False)
+class Projector:
+    """Projects tables, or pieces of one, by a model."""
+
+    model: Model
+    schema: TableSchema  # of the table that the model was fitted to
+    passed: tuple[str, ...]  # columns that are passed through
+    ignore_unseen: bool  # whether a level that the model has not seen counts as none of its levels
+
+    def nothing(self) -> ProjectedRows:
+        """Return what is known of no rows."""
+        model = self.model
+        names = model.get_feature_names_out()
+        return ProjectedRows(names, model.statistics, Problems(self.ignore_unseen))
+
+    def batches(self, source: Part, rows: ProjectedRows) -> Iterator[pa.RecordBatch]:
+        """Yield the columns to pass through and the new features of a table, in batches.
+
+        What is known of the rows is added to `rows`.
+        """
+        for batch in encode_new_rows(source, self.schema, rows.problems, self.passed):
+            # Gaps and infinite values are among the problems of the rows. There are hardly any, and
+            # to replace them takes long.
+            finite = np.isfinite(batch.X)
+            X = batch.X if finite.all() else np.where(finite, batch.X, batch.X.dtype.type(0))
+            # With one thread, the bits do not depend on the cores.
+            with np.errstate(over="ignore", invalid="ignore"), single_threaded_blas():
+                new = self.model.transform(X)
+            rows.add(batch, new)
+            names = [*batch.passed.schema.names, *self.model.get_feature_names_out()]
+            yield pa.record_batch([*batch.passed.columns, *map(pa.array, new.T)], names)
+
+    def project(self, source: Part) -> tuple[list[pa.RecordBatch], ProjectedRows]:
+        """Return the new features of a table, and what is known of its rows."""
+        rows = self.nothing()
+        return list(self.batches(source, rows)), rows
 
 
 def transform_rows(
@@ -40,8 +142,6 @@ def transform_rows(
     """Project rows with the model of `run`, a fit or clustering; return a summary.
 
     `model` is that of the run, if the caller has loaded it.
-
-    With a scheduler, its workers project the rows, with the same result as threads of this process.
     """
     source, out = settings.source, settings.out
     _check_output(out)
@@ -58,10 +158,9 @@ def transform_rows(
         raise FlowError(
             f"the table has a column {taken[0]!r}, as a new feature is called; rename it"
         )
-    projector = Projector(model.bare(), schema, passed, ignore_unseen)
+    projector = Projector(model, schema, passed, ignore_unseen)
     rows = projector.nothing()
-    with joined_workers(settings.scheduler) as workers:
-        write_batches(out, _projected(table, projector, rows, workers))
+    write_batches(out, _projected(table, projector, rows))
     report_progress(1.0, f"{rows.rows:,} rows")
     return {
         "command": "transform",
@@ -113,8 +212,16 @@ def _table_of(data: Dataset) -> Table:
     X, names = data.X, data.feature_names
     schema = matrix_table(X.read(0, 0), names).schema
     starts = range(0, len(X), X.chunk_rows)
-    reads = [partial(read_chunk, X, names, start) for start in starts]
+    reads = [partial(_read_chunk, X, names, start) for start in starts]
     return Table(data.name, schema, tuple(Part(data.name, schema, read) for read in reads))
+
+
+def _read_chunk(
+    rows: ZarrRows, names: Sequence[str] | None, start: int, columns: list[str]
+) -> list[pa.RecordBatch]:
+    """Return the rows of a data set from number `start` to the end of its chunk, as batches."""
+    values = rows.read(start, min(start + rows.chunk_rows, len(rows)))
+    return list(matrix_table(values, names).select(columns).to_batches())
 
 
 def _check_output(path: Path) -> None:
@@ -126,9 +233,7 @@ def _check_output(path: Path) -> None:
         )
 
 
-def _projected(
-    table: Table, projector: Projector, rows: ProjectedRows, workers: Session | None
-) -> Iterator[pa.RecordBatch]:
+def _projected(table: Table, projector: Projector, rows: ProjectedRows) -> Iterator[pa.RecordBatch]:
     """Yield the new features of a table in its order; add what is known of its rows to `rows`.
 
     After the last batch, raise an error that lists all rows that do not fit.
@@ -139,20 +244,14 @@ def _projected(
             _report(rows.rows)
             yield batch
     else:
-        map_pieces = _map_in_threads if workers is None else workers.map_by_model
-        for batches, piece_rows in map_pieces(projector.project, pieces):
-            rows.merge(piece_rows)
-            _report(rows.rows)
-            yield from batches
+        with threads_of_this_process() as threads:
+            for batches, piece_rows in map_in_order(
+                threads, projector.project, pieces, _PIECES_AT_WORK
+            ):
+                rows.merge(piece_rows)
+                _report(rows.rows)
+                yield from batches
     rows.problems.check(table.description)
-
-
-def _map_in_threads(
-    project: Callable[[Part], Projected], pieces: Sequence[Part]
-) -> Iterator[Projected]:
-    """Yield what `project` returns for each piece, in order, computed by threads."""
-    with threads_of_this_process() as threads:
-        yield from map_in_order(threads, project, pieces, lambda: _PIECES_AT_WORK)
 
 
 def _report(rows: int) -> None:

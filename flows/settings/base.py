@@ -217,7 +217,6 @@ class TransformSettings(Checked):
         about="Levels that the fit has not seen: refuse, or ignore: the row gets 0 for each level.",
         names=lambda: ["refuse", "ignore"],
     )
-    scheduler: str | None = scheduler_setting()
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -102,9 +102,7 @@ DataTable = _table(
     **dict.fromkeys(("label", "drop", "keep", "columns"), _Names | None),
 )
 # A table [[transform]]: rows to project after the fit.
-TransformTable = _table(
-    "TransformTable", TransformSettings, ("scheduler",), source=_Source, out=RelativePath
-)
+TransformTable = _table("TransformTable", TransformSettings, (), source=_Source, out=RelativePath)
 TABLES: Mapping[str, Any] = {
     flow: _table(
         f"{flow.capitalize()}Table",

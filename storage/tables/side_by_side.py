@@ -33,19 +33,19 @@ def map_in_order(
     executor: Executor,
     work: Callable[[Piece], Result],
     pieces: Iterable[Piece],
-    most_waiting: Callable[[], int] = lambda: _MOST_WAITING,
+    most_waiting: int = _MOST_WAITING,
 ) -> Iterator[Result]:
     """Yield the result of `work` for each piece, in order.
 
     Unlike `Executor.map`, it takes the next piece while the first ones are at work already, yields
     a result as soon as it is there, and does not run ahead of a caller that is slow: at most
-    `most_waiting()` pieces are at work or have results that wait.
+    `most_waiting` pieces are at work or have results that wait.
     """
     waiting: deque[Future[Result]] = deque()
     try:
         for piece in pieces:
             waiting.append(executor.submit(work, piece))
-            while waiting and (waiting[0].done() or len(waiting) >= most_waiting()):
+            while waiting and (waiting[0].done() or len(waiting) >= most_waiting):
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
@@ -71,18 +71,3 @@ def work_on_rows(
             done += result.rows
             on_rows(done)
             yield result
-
-
-# Workers of a cluster import the module of these two functions. It has to import nothing of
-# `storage`: Dask puts a folder on their path that may have a `storage` of its own.
-
-
-def held_work(work: Callable[[Piece], Result]) -> Callable[[Piece], Result]:
-    """Return work that a worker of a cluster is to hold, as a task."""
-    return work
-
-
-def do_held(pair: tuple[Callable[[Piece], Result], Piece]) -> Result:
-    """Return the result of work for a piece, on the worker that holds the work."""
-    work, piece = pair
-    return work(piece)

@@ -206,4 +206,3 @@ def test_new_features_are_called_as_by_the_estimator(estimator):
     paradigm = estimator.__name__.removesuffix("IKDR").lower()
     named = model(metrics={} if paradigm == "supervised" else {"paradigm": paradigm})
     assert named.get_feature_names_out() == tuple(fitted.get_feature_names_out())
-    assert named.bare().get_feature_names_out() == named.get_feature_names_out()
