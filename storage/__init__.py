@@ -31,8 +31,6 @@ from storage.models import (
     Sample,
     load_model,
     new_feature_name,
-    picture_path,
-    read_pictures,
     save_model,
 )
 from storage.partial_results import Checkpoints, PartialResults

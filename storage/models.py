@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,15 +13,12 @@ from numpy.typing import NDArray
 
 from ism_dask.rows.raw import ColumnMoments, project
 from storage.errors import UnfitRows, misfit
-from storage.manifest import checked_bytes, read_manifest
-from storage.paths import resolve_under, safe_name
 from storage.runs import MODELS, load_result, save_run
 
 # The paradigm of a fit to labels, as a clustering has one.
 SUPERVISED, PREDICTIVE = "supervised", "predictive"
 # The criterion of a fit whose estimator is the predictive one.
 PREDICTION = "prediction"
-_PICTURES = "pictures"
 
 
 def _check_shapes(owner: object, shapes: Mapping[str, tuple[int, ...]], where: str = "") -> None:
@@ -215,34 +212,14 @@ def new_feature_name(number: int, paradigm: str = SUPERVISED) -> str:
 def save_model(
     name: str,
     model: Model,
-    pictures: Mapping[str, bytes] | None = None,
     *,
     check: Callable[[], None] = lambda: None,
 ) -> Path:
     """Save `model` as the model of run `name`, atomically, replacing an earlier one.
 
-    `pictures` are the content of files by their names, which are saved with the model, at
-    `picture_path`. `check` is as for `save_run`. Returns the folder of the model.
+    `check` is as for `save_run`. Returns the folder of the model.
     """
-    files = {f"{_PICTURES}/{safe_name(file)}": each for file, each in (pictures or {}).items()}
-    return save_run(name, "fit" if model.labels is None else "cluster", model, files, check=check)
-
-
-def picture_path(model: Path, file: str) -> Path:
-    """Return the path of a picture of the model in a folder, whether or not it exists."""
-    return resolve_under(model / _PICTURES, file)
-
-
-def read_pictures(model: Path) -> dict[str, bytes]:
-    """Return the pictures saved with the model in a folder: their content by file name.
-
-    Raise DamagedStore if one is missing or altered.
-    """
-    return {
-        PurePosixPath(name).name: checked_bytes(model, name, entry)
-        for name, entry in read_manifest(model).files.items()
-        if name.startswith(f"{_PICTURES}/")
-    }
+    return save_run(name, "fit" if model.labels is None else "cluster", model, check=check)
 
 
 def load_model(name_or_path: str | Path) -> Model:

@@ -162,20 +162,19 @@ def save_results(
     An earlier one is replaced. `check` is as for `save_run`.
     """
     record = {"config": config, "metrics": metrics, "versions": versions}
-    return _commit(name, kind, record, {}, {}, check=check)
+    return _commit(name, kind, record, {}, check=check)
 
 
 def save_run(
     name: str,
     kind: str,
     result: Any,
-    files: Mapping[str, bytes] | None = None,
     *,
     check: Callable[[], None] = lambda: None,
 ) -> Path:
     """Save a dataclass as the result of run `name`, atomically, replacing an earlier one.
 
-    Its fields are plain values, arrays, or dataclasses of these. `files` are saved beside them.
+    Its fields are plain values, arrays, or dataclasses of these.
     `check` is called when all is written, before readers see it, and may raise.
     """
     record: dict[str, Any] = {}
@@ -190,7 +189,7 @@ def save_run(
             record[each.name] = {k: v for k, v in parts.items() if not isinstance(v, np.ndarray)}
         else:
             record[each.name] = value
-    return _commit(name, kind, record, arrays, files or {}, check=check)
+    return _commit(name, kind, record, arrays, check=check)
 
 
 def _commit(
@@ -198,14 +197,13 @@ def _commit(
     kind: str,
     record: Mapping[str, Any],
     arrays: Mapping[str, NDArray[Any]],
-    files: Mapping[str, bytes],
     *,
     check: Callable[[], None],
 ) -> Path:
     target = resolve_under(run_folder(name), RESULT)
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     saved = {**record, "kind": kind, "created": now}
-    commit_arrays(target, FORMAT_VERSION, saved, arrays, files, check=check)
+    commit_arrays(target, FORMAT_VERSION, saved, arrays, check=check)
     _remove_report(name)
     return target
 

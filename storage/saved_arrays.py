@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -34,15 +33,13 @@ def commit_arrays(
     version: int,
     record: Mapping[str, Any],
     arrays: Mapping[str, NDArray[Any]],
-    files: Mapping[str, bytes] = MappingProxyType({}),
     *,
     check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Build a folder with a record, arrays and other files, and rename it to `target` in one step.
+    """Build a folder with a record and arrays, and rename it to `target` in one step.
 
     On any failure an existing one stays as it was. `version` is that of the format of the record,
-    which has plain values; `files` are the contents of the others by their names.
-    `check` is called when all is written, before the rename, and may raise.
+    which has plain values. `check` is called when all is written, before the rename, and may raise.
     """
     layout = {
         name: (values.dtype.newbyteorder("<").str, values.shape) for name, values in arrays.items()
@@ -54,10 +51,6 @@ def commit_arrays(
         with (work.payload / ARRAYS).open("wb") as handle:
             for name in sorted(arrays):  # as JSON has them
                 handle.write(little_endian_bytes(arrays[name]))
-        for name, content in files.items():
-            path = work.payload / name
-            path.parent.mkdir(exist_ok=True)
-            path.write_bytes(content)
         write_manifest(work.payload, arrays_digest(arrays))
         check()
         work.publish()

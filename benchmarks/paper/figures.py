@@ -12,6 +12,7 @@ from sklearn.preprocessing import normalize, scale
 from sklearn.svm import SVC
 
 from benchmarks.paper.cells import nmi
+from benchmarks.paper.cluster_pictures import cluster_means, segmented, whole_picture
 from benchmarks.paper.methods import (
     PAPER_GAUSSIAN,
     SOLVERS,
@@ -26,13 +27,13 @@ from benchmarks.paper.methods import (
 from benchmarks.paper.series import Result, Series, is_over_cap
 from benchmarks.paper.settings import DELTA, ISM_PUBLISHED, METHODS, RIVALS, PaperSettings
 from flows.builtin import ingest
-from flows.runs.clustering import cluster_pictures, whole_picture
 from ism_dask import AlternativeIKDR, UnsupervisedIKDR
 from ism_dask._types import Array
 from ism_dask.estimators.clusterers import ClusteringIKDR
 from ism_dask.kernels import Kernel, Polynomial
 from ism_dask.solvers import ISM, Solver
 from ism_dask.status import Status
+from storage import Dataset
 
 # The most seconds of a fit. Under the polynomial of the paper the faces do not settle in minutes,
 # and twice the rows take an exact engine at least 4 times as long: O(n^2).
@@ -129,12 +130,12 @@ class Subject:
     n_clusters: int
     n_alternative: int
     avoid: str  # the label to avoid; `title` stands for the clusters themselves
-    picture: str  # the kind of picture that shows clusters: a name of `cluster_pictures`
+    picture: Callable[[Dataset, ClusteringIKDR], bytes]  # draws the clusters as a PNG
 
 
 _SUBJECTS: Mapping[str, Subject] = {
-    "flower": Subject("2 segments", "2 others", 2, 2, "2 segments", "segments"),
-    "face": Subject("20 clusters", "4 others", 20, 4, "identity", "clusters"),
+    "flower": Subject("2 segments", "2 others", 2, 2, "2 segments", segmented),
+    "face": Subject("20 clusters", "4 others", 20, 4, "identity", cluster_means),
 }
 # The kernels by name, and whether standardised rows are scaled to length 1 for them.
 _VARIANTS: Mapping[str, tuple[Kernel, bool]] = {
@@ -182,8 +183,7 @@ def _alternatives(settings: PaperSettings, name: str, kernel: str, _step: int) -
         _record(subject.alternative, other, labels),
     ]
     for record, fitted in zip(fits, (first, other), strict=True):
-        picture = cluster_pictures(data, fitted.model).get(subject.picture, b"")
-        record["png"] = base64.b64encode(picture).decode()
+        record["png"] = base64.b64encode(subject.picture(data, fitted.model)).decode()
     endings = [record["ended"] for record in fits]
     return {
         "seconds": first.seconds + other.seconds,

@@ -9,7 +9,6 @@ from functools import partial
 from importlib.resources import files
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
@@ -17,14 +16,12 @@ from flows.builtin.raw_files import (
     RawData,
     RawFile,
     RawFileError,
-    colours_of,
     find_or_download,
     load_bundled,
     load_cancer,
     load_colours,
     load_faces,
     load_mnist,
-    load_pixels,
     read_raw,
 )
 from storage.atomic import remove_leftovers
@@ -172,20 +169,3 @@ def content_digest(X: NDArray[Any], labels: Mapping[str, NDArray[Any]]) -> str:
     step = min(len(X), default_chunk_rows(X.shape[1], X.dtype))
     digests = (chunk_digest(X[start : start + step]) for start in range(0, len(X), step))
     return chunked_digest(X, step, digests, labels)
-
-
-def picture_pixels(name: str) -> NDArray[np.uint8] | None:
-    """Return the picture, shape (height, width, 3), whose colours are the rows of a data set.
-
-    The stored data set has the colours only, so the picture is read from its raw file. Return None
-    if the data set is not made from a picture, or if the file is missing or has other colours.
-    """
-    spec = DATASETS.get(name)
-    if spec is None or spec.load is not load_colours:
-        return None
-    split = spec.splits[spec.split_name(None)]
-    try:
-        pixels = read_raw(load_pixels, find_or_download(name, *split.raw))
-    except RawFileError:
-        return None
-    return pixels if content_digest(colours_of(pixels), {}) == split.content_sha256 else None

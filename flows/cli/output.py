@@ -169,5 +169,5 @@ def _print_tables(block: Block, output: Output) -> None:
         output.show(each)
     if block.notes:
         output.say(block.notes_title)
-    for note in (*block.notes, *(f"picture {file}" for file in block.files)):
+    for note in block.notes:
         output.say(note)

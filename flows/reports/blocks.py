@@ -73,8 +73,6 @@ class Block:
     pictures: tuple[Figure, ...] = ()
     # Style of the pictures on a page: "", "images" or "weights".
     style: str = ""
-    # Paths of stored pictures, for the terminal.
-    files: tuple[str, ...] = ()
     # Whether the block is left out at the end of a command.
     detail: bool = False
 

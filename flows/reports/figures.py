@@ -19,7 +19,7 @@ from flows.reports.pictures import (
     png_bytes,
     weights_image,
 )
-from flows.reports.view import View, largest
+from flows.reports.view import largest
 from flows.results.runs import ClusterResult, FitResult
 from flows.text import count_noun, new_feature, number
 from ism_dask.pictures import drawing
@@ -28,8 +28,6 @@ from storage import Model
 # How many new features are shown, how many weights of each, and along how many the label is drawn;
 # and the most rows in a picture.
 COMPONENTS, WEIGHTS, RESPONSES, MOST_ROWS = 12, 12, 3, 1000
-# The pictures that are shown as they are stored with a model.
-_STORED = ("clusters", "segments")
 
 
 def components(model: Model) -> Iterator[Figure]:
@@ -50,13 +48,6 @@ def components(model: Model) -> Iterator[Figure]:
 def _component_png(model: Model, k: int) -> bytes:
     strongest = drawing.largest_weight(model.components)
     return png_bytes(weights_image(model.components[k], model.image_shape or (), strongest))
-
-
-def stored_pictures(view: View) -> Iterator[Figure]:
-    """Yield the pictures that are stored with the model, which needed all rows."""
-    for name, content in view.pictures.items():
-        if name in _STORED:
-            yield Figure(name.capitalize(), say(f"figure.{name}"), partial(bytes, content))
 
 
 def course(result: FitResult | ClusterResult, model: Model | None) -> Iterator[Figure]:

@@ -81,7 +81,7 @@ def cluster_summary(result: ClusterResult, view: View | None) -> Summary:
             Fact("Seconds", f"{result.seconds:.2f}"),
         ),
         blocks=(
-            _clusters(result, view),
+            _clusters(result),
             Block("What was found", pictures=tuple(figures.findings(result, model))),
             features_block(result, model),
             Block("How it went", pictures=tuple(figures.course(result, model))),
@@ -178,7 +178,7 @@ def _one_column(result: ClusterResult) -> tuple[str, ...]:
     return (say("clusters.one_column", column=columns.pop()),)
 
 
-def _clusters(result: ClusterResult, view: View | None) -> Block:
+def _clusters(result: ClusterResult) -> Block:
     sizes = tuple((str(cluster), f"{size:,}") for cluster, size in enumerate(result.sizes))
     tables = [Table(say("clusters.sizes"), ("cluster", "rows"), sizes)]
     if result.separating:
@@ -187,12 +187,7 @@ def _clusters(result: ClusterResult, view: View | None) -> Block:
     if result.nmi:
         agreement = tuple((name, f"{value:.3f}") for name, value in result.nmi.items())
         tables.append(Table(say("clusters.agreement"), ("label", "NMI"), agreement))
-    return Block(
-        "Clusters",
-        tables=tuple(tables),
-        pictures=tuple(figures.stored_pictures(view)) if view else (),
-        files=tuple(result.pictures.values()),
-    )
+    return Block("Clusters", tables=tuple(tables))
 
 
 def objective(value: float, *, predicts: bool) -> tuple[Fact, Fact]:

@@ -11,7 +11,7 @@ from flows.reports.summary import summarise
 from flows.reports.view import View, largest, saved_result
 from flows.results.runs import CrossvalResult
 from flows.text import byte_size
-from storage import Run, picture_path
+from storage import Run
 
 # Columns of the table for people, which fits a terminal of 80 columns.
 COLUMNS = ("name", "kind", "data", "result", "saved")
@@ -94,5 +94,4 @@ def full_json(view: View) -> dict[str, Any]:
         ],
         "history": list(model.history),
         "class_names": model.class_names,
-        "pictures": {name: str(picture_path(run.path, f"{name}.png")) for name in view.pictures},
     }

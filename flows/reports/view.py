@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 from flows.errors import FlowError, SettingsError
 from flows.results.base import RunResult
@@ -24,8 +23,6 @@ from storage import (
     UnsafeName,
     load_model,
     open_run,
-    picture_path,
-    read_pictures,
 )
 
 _RESULTS: Mapping[str, type[RunResult]] = {
@@ -73,16 +70,7 @@ class View:
                 f"{self.run.name!r} has no record of how it came about: it was not made by "
                 "`ism-dask`, or by a later version of it"
             )
-        if not isinstance(result, ClusterResult):
-            return result
-        paths = {name: str(picture_path(self.run.path, f"{name}.png")) for name in self.pictures}
-        return replace(result, pictures=paths)
-
-    @cached_property
-    def pictures(self) -> dict[str, bytes]:
-        """The content of the pictures stored with the model, by name."""
-        stored = read_pictures(self.run.path) if self.model else {}
-        return {Path(file).stem: content for file, content in stored.items()}
+        return result
 
 
 def largest(model: Model, values: Array, count: int | None = None) -> list[tuple[str, float]]:

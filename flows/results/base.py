@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 
 # Entries of a result that are not among the metrics of its saved run: they have records of their
 # own there, or follow from what is saved.
-_NOT_METRICS = ("command", "run", "path", "settings", "pictures", "flow_run")
+_NOT_METRICS = ("command", "run", "path", "settings", "flow_run")
 _adapter: Callable[[Any], TypeAdapter[Any]] = cache(TypeAdapter)
 
 

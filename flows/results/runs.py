@@ -216,7 +216,6 @@ class ClusterResult(DataResult, FittedW):
     sizes: tuple[int, ...]  # rows of each cluster
     separating: tuple[SeparatingColumn, ...] = ()  # those with the largest shares, largest first
     rounds: tuple[Round, ...]  # an embedding for the last W, and a W for this embedding
-    pictures: Mapping[str, str] = field(default_factory=dict)  # paths of those with the model
 
 
 @dataclass(frozen=True, kw_only=True)

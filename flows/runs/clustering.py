@@ -7,19 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 from sklearn.metrics import normalized_mutual_info_score
 from sklearn.model_selection import train_test_split
 
-from flows.builtin.catalogue import picture_pixels
 from flows.errors import SettingsError
 from flows.progress.fits import watched_fit
 from flows.progress.watching import ProgressShare, run_step
-from flows.reports.pictures import enlarged, png_bytes, weights_image
 from flows.results.runs import ClusterResult, SeparatingColumn, ranked
 from flows.runs.data import Array, describe_rows, read_rows, store_for_run, with_label
 from flows.runs.fitting import (
@@ -37,17 +33,14 @@ from flows.text import count_noun
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators.clusterers import ClusteringIKDR
 from ism_dask.gamma.targets import class_dependence
-from ism_dask.pictures.drawing import largest_weight
 from ism_dask.solvers import as_solver
-from storage import Dataset, load_model, picture_path
+from storage import Dataset, load_model
 
 KIND = ClusterResult.command
 # Number of rows to read at a time for the means.
 _BATCH_ROWS = 4096
 # A result lists this many columns that tell the clusters apart.
 _SEPARATING = 10
-# Pixels between the images of a sheet.
-_GAP = 4
 
 
 def cluster_and_save(settings: ClusterSettings, data: Dataset) -> ClusterResult:
@@ -66,9 +59,7 @@ def cluster_and_save(settings: ClusterSettings, data: Dataset) -> ClusterResult:
         work = partial(_fitted, settings, data, k, y)
         fitted = fit_on_cluster(settings, this, work)
         model, labels = fitted.model, fitted.model.labels_
-        pictures = {f"{name}.png": each for name, each in cluster_pictures(data, model).items()}
         codes = {name: y for name, y in data.labels.items() if y.dtype.kind in "ui"}
-        facts = computed_facts(run, settings, data)
         result = ClusterResult(
             kernel=settings.kernel,
             paradigm=settings.paradigm,
@@ -78,23 +69,10 @@ def cluster_and_save(settings: ClusterSettings, data: Dataset) -> ClusterResult:
             sizes=tuple(np.bincount(labels, minlength=model.n_clusters).tolist()),
             separating=separating_columns(data, model),
             rounds=tuple(model.rounds_),
-            pictures={
-                file.removesuffix(".png"): str(picture_path(Path(facts["path"]), file))
-                for file in pictures
-            },
             **vars(fitted_w(fitted, settings, data)),
-            **facts,
+            **computed_facts(run, settings, data),
         )
-        save_fitted(
-            result,
-            model,
-            settings,
-            data,
-            labels,
-            check=this.lease.check,
-            pictures=pictures,
-            labels=labels,
-        )
+        save_fitted(result, model, settings, data, labels, check=this.lease.check, labels=labels)
     return result
 
 
@@ -243,66 +221,3 @@ PARADIGMS: dict[str, Paradigm] = {
     "semisupervised": Paradigm(SemiSupervisedIKDR, _partial_labels),
     "alternative": Paradigm(AlternativeIKDR, _labels_to_avoid),
 }
-
-
-def cluster_pictures(data: Dataset, model: ClusteringIKDR) -> dict[str, bytes]:
-    """Draw all pictures that suit the data; return the content of a PNG file for each."""
-    images: dict[str, Image.Image | None] = {"segments": _segmented_picture(data, model)}
-    if (shape := data.image_shape) is not None:
-        largest = largest_weight(model.components_)
-        weights = [weights_image(row, shape, largest) for row in model.components_]
-        images = {"components": _sheet(weights), "clusters": _cluster_means(data, model), **images}
-    return {name: png_bytes(image) for name, image in images.items() if image is not None}
-
-
-def whole_picture(data: Dataset) -> bytes:
-    """Return the picture whose colours are the rows, as a PNG; empty if there is none."""
-    pixels = picture_pixels(data.info.name)
-    return b"" if pixels is None else png_bytes(Image.fromarray(pixels.astype(np.uint8), "RGB"))
-
-
-def _cluster_means(data: Dataset, model: ClusteringIKDR) -> Image.Image:
-    """Draw the mean image of each cluster of rows that are images."""
-    sums = np.zeros((model.n_clusters, data.X.shape[1]))
-    for start in range(0, len(data.X), _BATCH_ROWS):
-        rows = data.X.read(start, min(start + _BATCH_ROWS, len(data.X))).astype(np.float64)
-        # One matrix product: adding row by row takes many times as long.
-        sums += np.eye(model.n_clusters)[model.labels_[start : start + len(rows)]].T @ rows
-    sizes = np.bincount(model.labels_, minlength=model.n_clusters)
-    nonempty = sizes > 0
-    averages = sums[nonempty] / sizes[nonempty, None]
-    low, high = averages.min(), averages.max()
-    grey = (255.0 * (averages - low) / max(high - low, 1e-12)).clip(0, 255).astype(np.uint8)
-    images = grey.reshape(-1, *(data.image_shape or ()))
-    return _sheet([enlarged(Image.fromarray(each, "L")) for each in images])
-
-
-def _segmented_picture(data: Dataset, model: ClusteringIKDR) -> Image.Image | None:
-    """Draw the picture whose colours are the rows, each pixel in the mean colour of its cluster.
-
-    Return None if there is no such picture.
-    """
-    pixels = picture_pixels(data.info.name)
-    if pixels is None:
-        return None
-    colours, inverse = np.unique(pixels.reshape(-1, 3), axis=0, return_inverse=True)
-    if len(colours) != len(model.labels_):
-        return None
-    counts = np.bincount(inverse.ravel(), minlength=len(colours))
-    painted = np.zeros_like(colours)
-    for cluster in np.unique(model.labels_):
-        members = model.labels_ == cluster
-        painted[members] = np.average(colours[members], axis=0, weights=counts[members]).round()
-    # The original is not placed beside it: it is too large for the page of a run.
-    return Image.fromarray(painted[inverse.ravel()].reshape(pixels.shape).astype(np.uint8), "RGB")
-
-
-def _sheet(images: list[Image.Image]) -> Image.Image:
-    """Return images of one size side by side, in rows of five."""
-    columns = min(5, len(images))
-    width, height = images[0].width + _GAP, images[0].height + _GAP
-    rows = -(-len(images) // columns)
-    sheet = Image.new(images[0].mode, (columns * width, rows * height), "white")
-    for index, image in enumerate(images):
-        sheet.paste(image, (index % columns * width, index // columns * height))
-    return sheet

@@ -283,14 +283,13 @@ def save_fitted(
     values: Array,
     *,
     check: Callable[[], None],
-    pictures: Mapping[str, bytes] = MappingProxyType({}),
     **more: Any,
 ) -> Model:
     """Save a fitted model as the run of its result, and return what is saved.
 
     `values` (n,) are the class, number or cluster of each row; the saved sample of rows has them.
     `check` raises an error if the run is another process's by now; it is called at the last moment.
-    `pictures` have the content of files by their names. `more` are other fields of the model.
+    `more` are other fields of the model.
     """
     sample, statistics = _projected_rows(model, data, values, settings.seed)
     record = Model(
@@ -305,7 +304,7 @@ def save_fitted(
         **saved_facts(settings, data, result),
         **more,
     )
-    save_model(result.run, record, pictures, check=check)
+    save_model(result.run, record, check=check)
     return record
 
 

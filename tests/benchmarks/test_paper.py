@@ -2,19 +2,22 @@
 
 from dataclasses import replace
 from functools import partial
+from io import BytesIO
 
 import numpy as np
 import pytest
+from PIL import Image
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import scale
 
 from benchmarks.paper import cells, figures, methods, series
 from benchmarks.paper.__main__ import main, plan, write
+from benchmarks.paper.cluster_pictures import cluster_means, segmented, whole_picture
 from benchmarks.paper.settings import DATA, METHODS, PARTS, PaperSettings
 from benchmarks.paper.verdicts import cells_of, published
 from flows.builtin import ingest
-from ism_dask import SupervisedIKDR
+from ism_dask import SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.kernels import Gaussian
 
 NAMES = ("paradigm", "data", "kernel")
@@ -216,7 +219,7 @@ def test_points_of_lines_are_measured(reference_data, monkeypatch):
 def test_kernels_of_the_figure_of_clusters(monkeypatch, tmp_path):
     every = list(figures.figure_1a(PaperSettings(cap=20.0)))
     assert [each.title for each in every[:2]] == ["flower gaussian", "flower polynomial"]
-    subject = figures.Subject("three clusters", "two others", 3, 2, "cultivar", "clusters")
+    subject = figures.Subject("three clusters", "two others", 3, 2, "cultivar", segmented)
     monkeypatch.setattr(figures, "_SUBJECTS", {"wine": subject})
     settings = PaperSettings(cap=20.0)
     measured = [series.measure_series(each, settings) for each in figures.figure_1a(settings)]
@@ -228,6 +231,23 @@ def test_kernels_of_the_figure_of_clusters(monkeypatch, tmp_path):
     assert "| wine, gaussian | two others | cultivar 0." in (tmp_path / "figure-1a.md").read_text()
     stopped = next(iter(figures.figure_1a(PaperSettings(cap=1e-6))))
     assert stopped.measure(0)["status"] == "over the cap"
+
+
+@pytest.mark.usefixtures("reference_data")
+def test_clusters_are_drawn_as_a_segmented_picture_or_as_mean_images():
+    for name, draw, k in (("flower", segmented, 2), ("face", cluster_means, 3)):
+        data = ingest(name)
+        model = UnsupervisedIKDR(k)
+        model.labels_ = np.arange(len(data.X)) % k
+        with Image.open(BytesIO(draw(data, model))) as image:
+            pixels = np.asarray(image)
+        if name == "flower":
+            with Image.open(BytesIO(whole_picture(data))) as whole:
+                assert pixels.shape == np.asarray(whole).shape
+            assert len(np.unique(pixels.reshape(-1, 3), axis=0)) == k
+        else:
+            assert pixels.shape[1] > k * data.image_shape[1]
+            assert np.ptp(pixels) > 100  # something is on it
 
 
 def test_wrong_choices_are_refused(capsys):

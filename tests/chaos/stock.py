@@ -22,8 +22,6 @@ from storage import (
     load_model,
     open_dataset,
     open_run,
-    read_pictures,
-    run_folder,
     save_model,
     save_results,
     write_dataset,
@@ -90,7 +88,7 @@ def model(seed: int = 0) -> Model:
 
 
 def keep_model(seed: int = 0) -> None:
-    save_model("fitted", model(seed), {"clusters.png": bytes(range(200))})
+    save_model("fitted", model(seed))
 
 
 def keep_results(accuracy: float = 0.9) -> None:
@@ -122,7 +120,6 @@ def read_data() -> None:
 
 def read_model() -> None:
     load_model("fitted")
-    read_pictures(run_folder("fitted") / "result")
 
 
 def read_under_way() -> None:

@@ -94,9 +94,6 @@ def results(home_of_runs):
     known = pickle.loads((home_of_runs / "results.pickle").read_bytes())
     for name, result in known.items():
         known[name] = replace(result, path=moved(result.path))
-        if hasattr(result, "pictures"):
-            pictures = {picture: moved(path) for picture, path in result.pictures.items()}
-            known[name] = replace(known[name], pictures=pictures)
     return known
 
 

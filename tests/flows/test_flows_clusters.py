@@ -1,25 +1,21 @@
-"""Clusters from the command line and under Prefect: labels, agreement with known ones, pictures."""
+"""Clusters from the command line and under Prefect: labels, agreement with known ones."""
 
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import Image
 from support import Diary, flown, store_own
 
-from flows.builtin.catalogue import picture_pixels
 from flows.errors import SettingsError
 from flows.progress.watching import watch_progress
-from flows.reports.markdown import render_markdown
 from flows.reports.summary import summary_of
 from flows.reports.view import View
 from flows.runs.clustering import PARADIGMS, run_cluster
 from flows.runs.data import ensure_stored
 from flows.settings.unsupervised import MU, MU_AVOIDED, SCORES_SHARE, ClusterSettings
 from ism_dask import AlternativeIKDR
-from storage import DatasetInfo, dataset_path, load_model, open_dataset, run_folder, write_dataset
+from storage import DatasetInfo, dataset_path, load_model, open_dataset, write_dataset
 
 
 def test_each_paradigm_on_the_command_line(here, tmp_path):
@@ -57,21 +53,6 @@ def test_columns_that_tell_the_clusters_apart_are_named(here, tmp_path):
     assert max(shares["a"], shares["b"]) < 20 < 90 < min(shares[f"city={each}"] for each in cities)
 
 
-def test_pictures_are_images(results, monkeypatch):
-    result = results["cluster"]
-    assert set(result.pictures) == {"components", "clusters"}
-    for file in result.pictures.values():
-        with Image.open(file) as image:
-            image.verify()
-    with Image.open(result.pictures["clusters"]) as sheet:
-        assert np.ptp(np.asarray(sheet)) > 100  # something is on it
-    # Those that a page has no room for are named.
-    monkeypatch.setattr("flows.reports.markdown._ROOM", 10)
-    *_, output = render_markdown(summary_of(View.of(result.run))).splitlines()
-    assert output.startswith("Not shown here, but in the report of the run: ")
-    assert "Spectrum, " in output
-
-
 @pytest.mark.long
 @pytest.mark.usefixtures("reference_data")
 def test_poses_are_found_where_persons_are_known():
@@ -79,26 +60,6 @@ def test_poses_are_found_where_persons_are_known():
     result = run_cluster(replace(settings, n_clusters=4))
     assert result.nmi["pose"] > 0.4
     assert result.nmi["identity"] < 0.06
-    assert "clusters" in result.pictures
-
-
-@pytest.mark.usefixtures("reference_data")
-def test_a_picture_is_segmented_and_then_otherwise():
-    settings = ClusterSettings(dataset="flower", n_clusters=2, run="petals")
-    first = run_cluster(settings)
-    assert first.nmi == {}
-    others = {"paradigm": "alternative", "avoid": "run:petals", "run": "other"}
-    second = run_cluster(replace(settings, **others))
-    for result in (first, second):
-        with Image.open(result.pictures["segments"]) as image:
-            pixels = np.asarray(image)
-        assert pixels.shape == picture_pixels("flower").shape
-        assert len(np.unique(pixels.reshape(-1, 3), axis=0)) == 2
-        assert "\n\n![Segments: Each pixel in the mean colour of its cluster.](data:image/png" in (
-            render_markdown(summary_of(View.of(result.run)))
-        )
-    labels = [load_model(name).labels for name in ("petals", "other")]
-    assert (labels[0] != labels[1]).any()
 
 
 @pytest.mark.parametrize("most", [1, 20])
@@ -219,18 +180,6 @@ def test_several_labels_and_runs_are_avoided_at_once(here):
     assert direct.objective_ != alone.objective_
     assert "`--avoid` is 'colour'; own has" in here(*words, "y,colour").failed(2)
     assert "no run 'no' is saved" in here(*words, "y,run:no").failed(2)
-
-
-@pytest.mark.long
-def test_a_run_that_is_replaced_leaves_no_pictures(here):
-    first = run_cluster(ClusterSettings(dataset="digits", n_clusters=2, run="reused"))
-    assert Path(first.pictures["components"]).is_file()
-    second = run_cluster(ClusterSettings(dataset="wine", run="reused", force=True))
-    assert not Path(first.pictures["components"]).exists()
-    assert second.pictures == {}
-    assert here("fit", "wine", "--plain", "--run", "reused", "--force").status == 0
-    assert list((run_folder("reused") / "result").rglob("*.png")) == []
-    assert load_model("reused").labels is None
 
 
 def test_scores_are_of_a_share_of_each_class():

@@ -20,15 +20,12 @@ from ism_dask import (
 )
 from ism_dask.rows.raw import ColumnMoments
 from storage import (
-    DamagedStore,
     Model,
     RunNotFound,
     Sample,
     StorageError,
     UnfitRows,
-    UnsafeName,
     load_model,
-    picture_path,
     save_model,
 )
 from storage.records import dumps, loads
@@ -86,23 +83,14 @@ def test_saving_again_replaces_unless_it_fails():
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64, np.uint8])
-def test_labels_and_pictures_are_part_of_a_model(dtype):
+def test_labels_are_part_of_a_model(dtype):
     labels = np.array([0, 2, 1, 1], dtype=dtype)
-    path = save_model("run", model(labels=labels), {"a.png": b"one", "b.png": b"two"})
+    save_model("run", model(labels=labels))
     found = load_model("run").labels
     assert found.dtype == labels.dtype
     assert_array_equal(found, labels)
-    # A picture that leads out changes nothing.
-    with pytest.raises(UnsafeName, match=r"\.\./up\.png"):
-        save_model("run", model(), {"../up.png": b"three"})
-    assert_array_equal(load_model("run").labels, labels)
-    assert picture_path(path, "b.png").read_bytes() == b"two"
-    picture_path(path, "b.png").write_bytes(b"other")
-    with pytest.raises(DamagedStore, match=r"pictures/b\.png"):
-        load_model("run")
     save_model("run", model())
     assert load_model("run").labels is None
-    assert not picture_path(path, "a.png").parent.exists()
 
 
 @pytest.mark.parametrize(

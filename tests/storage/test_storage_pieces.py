@@ -99,12 +99,12 @@ def test_results_come_in_order_and_errors_end_the_work():
         assert list(map_in_order(threads, work, range(30))) == [k**2 for k in range(30)]
         begun.clear()
         with pytest.raises(ValueError, match="the fortieth"):
-            list(map_in_order(threads, work, range(10_000), lambda: 10))
+            list(map_in_order(threads, work, range(10_000), 10))
         # The ten that were begun at most when the fortieth failed: 40 to 49.
         assert max(begun) < 50
         # A slow caller is not run ahead of.
         begun.clear()
-        results = map_in_order(threads, begun.append, range(10_000), lambda: 10)
+        results = map_in_order(threads, begun.append, range(10_000), 10)
         for taken in range(1, 31):
             next(results)
             time.sleep(0.002)

@@ -1,0 +1,64 @@
+"""Pictures of the clusters of Figure 1a: mean faces, and a photograph in colours of clusters."""
+
+from __future__ import annotations
+
+import numpy as np
+from PIL import Image
+
+from flows.builtin.catalogue import DATASETS
+from flows.builtin.raw_files import find_or_download, load_pixels, read_raw
+from flows.reports.pictures import enlarged, png_bytes
+from ism_dask._types import Array
+from ism_dask.estimators.clusterers import ClusteringIKDR
+from storage import Dataset
+
+# Pixels between the images of a sheet, and images in a row of it.
+_GAP, _COLUMNS = 4, 5
+
+
+def whole_picture(data: Dataset) -> bytes:
+    """Return the photograph whose colours are the rows, as a PNG; empty if there is none."""
+    pixels = _pixels(data)
+    return b"" if pixels is None else png_bytes(Image.fromarray(pixels, "RGB"))
+
+
+def cluster_means(data: Dataset, model: ClusteringIKDR) -> bytes:
+    """Draw the mean image of each cluster of rows that are images."""
+    rows, labels = data.X.read(0, len(data.X)), model.labels_
+    averages = np.array([rows[labels == cluster].mean(axis=0) for cluster in np.unique(labels)])
+    low, high = averages.min(), averages.max()
+    grey = (255.0 * (averages - low) / max(high - low, 1e-12)).clip(0, 255).astype(np.uint8)
+    shaped = grey.reshape(-1, *(data.image_shape or ()))
+    images = [enlarged(Image.fromarray(each, "L")) for each in shaped]
+    columns = min(_COLUMNS, len(images))
+    width, height = images[0].width + _GAP, images[0].height + _GAP
+    lines = -(-len(images) // columns)
+    sheet = Image.new("L", (columns * width, lines * height), "white")
+    for index, image in enumerate(images):
+        sheet.paste(image, (index % columns * width, index // columns * height))
+    return png_bytes(sheet)
+
+
+def segmented(data: Dataset, model: ClusteringIKDR) -> bytes:
+    """Draw the photograph whose colours are the rows, each pixel in its cluster's mean colour."""
+    pixels = _pixels(data)
+    if pixels is None:
+        return b""
+    colours, inverse = np.unique(pixels.reshape(-1, 3), axis=0, return_inverse=True)
+    counts = np.bincount(inverse.ravel(), minlength=len(colours))
+    painted = np.zeros_like(colours)
+    for cluster in np.unique(model.labels_):
+        members = model.labels_ == cluster
+        painted[members] = np.average(colours[members], axis=0, weights=counts[members]).round()
+    return png_bytes(Image.fromarray(painted[inverse.ravel()].reshape(pixels.shape), "RGB"))
+
+
+def _pixels(data: Dataset) -> Array | None:
+    """Return the photograph (height, width, 3) of a data set, None if it is made from none.
+
+    The stored data set has the colours only, so that the raw file is read.
+    """
+    if data.info.name != "flower":
+        return None
+    (split,) = DATASETS[data.info.name].splits.values()
+    return read_raw(load_pixels, find_or_download(data.info.name, *split.raw))
