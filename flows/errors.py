@@ -6,23 +6,6 @@ from typing import ClassVar
 
 # What values raise that no run has written, though they have the right types.
 ALTERED = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-# Settings that are gone, and what takes their place; CHANGELOG.md has more about each.
-_ONE_START = "a fit has one start, for reasons in docs/solvers.md"
-_GONE = {
-    "bootstrap": "the certainty of a fit by prediction is that of its intervals",
-    "continuation": _ONE_START,
-    "device": "fits are computed on the processor",
-    "refine": _ONE_START,
-    "restarts": _ONE_START,
-    "seed": "this command draws nothing at random",
-    "solver": "each criterion has one, ism for dependence",
-    "whiten": "fit scikit-learn's PCA(whiten=True) to the table first, and give what it returns",
-}
-
-
-def replacement(name: str) -> str:
-    """Return what takes the place of a setting that is gone, empty for any other name."""
-    return f"it is gone: {_GONE[name]} (CHANGELOG.md). " if name in _GONE else ""
 
 
 class FlowError(Exception):

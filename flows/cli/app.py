@@ -19,7 +19,7 @@ from rich.markup import escape
 
 from flows.cli import compute, run_file, services, stored
 from flows.cli.options import Command, CommandGroup, with_options
-from flows.errors import FailureAnswered, FlowError, Interrupted, SettingsError, replacement
+from flows.errors import FailureAnswered, FlowError, Interrupted, SettingsError
 from flows.progress.interrupts import (
     exit_process,
     install_signal_handlers,
@@ -131,9 +131,7 @@ def _run_command() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FlowError.status
     except _CommandLineError as error:
-        gone = replacement(str(getattr(error, "option_name", "")).lstrip("-"))
-        said = f"{error.format_message()} {gone}(ism-dask --help)"
-        return _report_error(said, SettingsError.status)
+        return _report_error(f"{error.format_message()} (ism-dask --help)", SettingsError.status)
     except Exception as error:
         if was_interrupted() and not isinstance(error, Interrupted):
             return _report_error("interrupted", Interrupted.status)

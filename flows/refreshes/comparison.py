@@ -10,8 +10,8 @@ from sklearn.neighbors import NearestNeighbors
 
 from flows.results.refresh import Comparison, LimitCheck, MovedWeight
 from flows.results.runs import FitResult
-from flows.runs.data import Array, LabelledDataset
-from flows.runs.fitting import batches_with_sample, sample_rows
+from flows.runs.data import Array, LabelledDataset, row_batches
+from flows.runs.fitting import chosen_of, sample_rows
 from flows.settings.run_file import RefreshTable
 from ism_dask.status import Status
 from storage import Model
@@ -20,8 +20,6 @@ from storage.tables.schema import TableSchema
 # The number of weights that are listed.
 _MOST_MOVED = 5
 _LEAST_MOVE = 5e-4
-# Rows are compared with each other in batches of this size.
-_ROWS_PER_READ = 65536
 # A difference that chance explains is within this number of its standard errors.
 _ERRORS = 3.0
 # A limit, the value that it limits, and the value in words.
@@ -46,7 +44,7 @@ def compare(
     before, after = published.feature_names or (), new.feature_names or ()
     stored = labelled.data.X
     chosen = sample_rows(len(stored), int(new.config["seed"]))
-    X = np.concatenate([batch[here] for batch, here in batches_with_sample(stored, chosen)])
+    X = np.concatenate([chosen_of(chosen, *each) for each in row_batches(stored)])
     # Columns that the new data lack count as their mean.
     lacks = [each not in after for each in before]
     moved = _in_columns_of(published, X, new)
@@ -152,8 +150,7 @@ def share_of_equal_rows(labelled: LabelledDataset) -> float:
     size = X.shape[1] + y.shape[1]
     factors = np.random.default_rng(0).integers(2**63, size=size, dtype=np.uint64)
     digests = []
-    for start in range(0, len(X), _ROWS_PER_READ):
-        rows = X.read(start, min(start + _ROWS_PER_READ, len(X)))
+    for start, rows in row_batches(X):
         words = np.hstack([rows, y[start : start + len(rows)]]).astype(np.float64).view(np.uint64)
         # The bits of small whole numbers are all high ones, which a product would shift out.
         digests.append(((words ^ (words >> np.uint64(32))) * (2 * factors + 1)).sum(axis=1))

@@ -17,7 +17,14 @@ from flows.errors import SettingsError
 from flows.progress.fits import watched_fit
 from flows.progress.watching import ProgressShare, run_step
 from flows.results.runs import ClusterResult, SeparatingColumn, ranked
-from flows.runs.data import Array, describe_rows, read_rows, store_for_run, with_label
+from flows.runs.data import (
+    Array,
+    describe_rows,
+    read_rows,
+    row_batches,
+    store_for_run,
+    with_label,
+)
 from flows.runs.fitting import (
     FittedModel,
     computed_facts,
@@ -37,8 +44,6 @@ from ism_dask.solvers import as_solver
 from storage import Dataset, load_model
 
 KIND = ClusterResult.command
-# Number of rows to read at a time for the means.
-_BATCH_ROWS = 4096
 # A result lists this many columns that tell the clusters apart.
 _SEPARATING = 10
 
@@ -67,12 +72,12 @@ def cluster_and_save(settings: ClusterSettings, data: Dataset) -> ClusterResult:
             n_components=len(model.components_),
             nmi={name: label_agreement(y, labels) for name, y in codes.items()},
             sizes=tuple(np.bincount(labels, minlength=model.n_clusters).tolist()),
-            separating=separating_columns(data, model),
+            separating=separating_columns(fitted, data),
             rounds=tuple(model.rounds_),
             **vars(fitted_w(fitted, settings, data)),
             **computed_facts(run, settings, data),
         )
-        save_fitted(result, model, settings, data, labels, check=this.lease.check, labels=labels)
+        save_fitted(result, fitted, settings, data, labels, check=this.lease.check, labels=labels)
     return result
 
 
@@ -109,11 +114,13 @@ def label_agreement(known: Any, found: Any) -> float:
         return float(normalized_mutual_info_score(known, found, average_method="geometric"))
 
 
-def separating_columns(data: Dataset, model: ClusteringIKDR) -> tuple[SeparatingColumn, ...]:
+def separating_columns(
+    fitted: FittedModel[ClusteringIKDR], data: Dataset
+) -> tuple[SeparatingColumn, ...]:
     """Return the columns of which the largest share of the variance lies between the clusters."""
+    model = fitted.model
     sums = np.zeros((model.n_clusters, data.X.shape[1]))
-    for start in range(0, len(data.X), _BATCH_ROWS):
-        rows = data.X.read(start, min(start + _BATCH_ROWS, len(data.X)))
+    for start, rows in row_batches(fitted.rows):
         standard = (rows - model.mean_) / model.scale_
         sums += np.eye(model.n_clusters)[model.labels_[start : start + len(rows)]].T @ standard
     sizes = np.bincount(model.labels_, minlength=model.n_clusters)

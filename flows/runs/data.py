@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -42,6 +42,7 @@ _IN_MEMORY = 2**30
 # With a Dask cluster: rows of at most so many bytes are sent inside the tasks. For larger data the
 # tasks contain only the path, and the workers read the rows.
 _IN_TASKS = 2**26
+_ROWS_PER_READ = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,6 +278,13 @@ def _side_columns(side: str, names: tuple[str, ...], labelled: LabelledDataset) 
     # As objects, columns of one array can hold classes beside numbers.
     several = [each.astype(object) for each in columns]
     return columns[0] if len(columns) == 1 else np.column_stack(several)
+
+
+def row_batches(X: Any) -> Iterator[tuple[int, Array]]:
+    """Yield rows from memory or from disk in batches, each after the number of its first row."""
+    for start in range(0, len(X), _ROWS_PER_READ):
+        stop = min(start + _ROWS_PER_READ, len(X))
+        yield start, X[start:stop] if isinstance(X, np.ndarray) else X.read(start, stop)
 
 
 def target_of(y: Array, target: str = "auto") -> str:

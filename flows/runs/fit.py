@@ -64,7 +64,7 @@ def fit_and_save(
         )
         model = save_fitted(
             result,
-            fitted.model,
+            fitted,
             settings,
             data,
             labelled.first_y,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields
 from functools import reduce
 from importlib.metadata import version
@@ -29,7 +29,7 @@ from flows.results.runs import (
     column_names,
     top_loadings,
 )
-from flows.runs.data import Array, target_of
+from flows.runs.data import Array, row_batches, target_of
 from flows.settings.base import DataSettings, FlowSettings
 from flows.settings.kernels import fitted_kernel, kernel_record
 from flows.settings.runs import ALL, DEPENDENCE, PREDICTION, SavedRunSettings, SearchSettings
@@ -43,24 +43,24 @@ from ism_dask.rows.raw import ColumnMoments
 from ism_dask.selection.sample import Setting
 from ism_dask.solvers import ISM, Ascent, as_solver
 from ism_dask.status import Status
-from storage import Dataset, Model, Sample, ZarrRows, run_folder, save_model
+from storage import Dataset, Model, Sample, run_folder, save_model
 from storage.runs import RESULT
 
 M = TypeVar("M", bound=IKDR)
 
 _PACKAGES = ("ism-dask", "numpy", "scipy", "scikit-learn", "dask", "zarr")
-# A model is saved with the new features of this many rows, for scatter plots; they are computed
-# from this number of rows of the data set at a time.
-_SAMPLE_SIZE, _ROWS_PER_READ = 2000, 4096
+# A model is saved with the new features of this many rows, for scatter plots.
+_SAMPLE_SIZE = 2000
 # A result lists this many trials of a selection.
 _TRIED = 5
 
 
 @dataclass(frozen=True, eq=False)
 class FittedModel(Generic[M]):
-    """A fitted estimator, and the seconds that the fit took."""
+    """A fitted estimator, the rows (n, d) in memory or on disk, and the seconds of the fit."""
 
     model: M
+    rows: Any
     seconds: float
 
     @property
@@ -193,7 +193,7 @@ def timed_fit(
     with watching_fits(watcher):
         started = time.perf_counter()
         model.fit(X, y, **({} if weights is None else {"sample_weight": weights}), **sides)
-        return FittedModel(model, time.perf_counter() - started)
+        return FittedModel(model, X, time.perf_counter() - started)
 
 
 def fit(
@@ -277,7 +277,7 @@ def saved_facts(settings: DataSettings, data: Dataset, result: RunResult) -> dic
 
 def save_fitted(
     result: FitResult | ClusterResult,
-    model: IKDR,
+    fitted: FittedModel[Any],
     settings: SavedRunSettings,
     data: Dataset,
     values: Array,
@@ -291,7 +291,8 @@ def save_fitted(
     `check` raises an error if the run is another process's by now; it is called at the last moment.
     `more` are other fields of the model.
     """
-    sample, statistics = _projected_rows(model, data, values, settings.seed)
+    sample, statistics = _projected_rows(fitted, values, settings.seed)
+    model = fitted.model
     record = Model(
         components=model.components_,
         mean=model.mean_,
@@ -314,23 +315,22 @@ def sample_rows(n: int, seed: int) -> Array:
     return np.asarray(np.sort(drawn))
 
 
-def batches_with_sample(X: ZarrRows, chosen: Array) -> Iterator[tuple[Array, Array]]:
-    """Yield all rows in batches, with the numbers within the batch of the rows `chosen`."""
-    for start in range(0, len(X), _ROWS_PER_READ):
-        stop = min(start + _ROWS_PER_READ, len(X))
-        first, last = np.searchsorted(chosen, [start, stop])
-        yield X.read(start, stop), chosen[first:last] - start
+def chosen_of(chosen: Array, start: int, batch: Array) -> Array:
+    """Return the rows with the ascending numbers `chosen` that a batch from `start` on has."""
+    first, last = np.searchsorted(chosen, [start, start + len(batch)])
+    rows: Array = batch[chosen[first:last] - start]
+    return rows
 
 
 def _projected_rows(
-    model: IKDR, data: Dataset, values: Array, seed: int
+    fitted: FittedModel[Any], values: Array, seed: int
 ) -> tuple[Sample, ColumnMoments]:
     """Return the new features of rows drawn at random, and statistics of those of all rows."""
-    chosen = sample_rows(len(data.X), seed)
+    chosen = sample_rows(len(fitted.rows), seed)
     points, moments = [], []
-    for batch, here in batches_with_sample(data.X, chosen):
-        new = model.transform(batch)
+    for start, batch in row_batches(fitted.rows):
+        new = fitted.model.transform(batch)
         moments.append(ColumnMoments.from_rows(new))
-        points.append(new[here])
+        points.append(chosen_of(chosen, start, new))
     sample = Sample(np.concatenate(points).astype(np.float32), values[chosen])
     return sample, reduce(add, moments)

@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 from pydantic import AfterValidator, TypeAdapter, ValidationError, ValidationInfo
 from pydantic_core import to_json
 
-from flows.errors import SettingsError, replacement
+from flows.errors import SettingsError
 from storage.errors import did_you_mean
 
 T = TypeVar("T")
@@ -115,8 +115,7 @@ def _first_error(kind: Any, values: Any, error: ValidationError) -> TableError:
     )
     if wrong["type"] == _UNKNOWN:
         names = _names_at(kind, path[:-1])
-        gone, expected = replacement(str(path[-1])), f"expected one of {', '.join(names)}"
-        advice = f"{gone}{expected}" if gone else did_you_mean(str(path[-1]), names) or expected
+        advice = did_you_mean(str(path[-1]), names) or f"expected one of {', '.join(names)}"
         return TableError(f"`{key_text(path)}` is no setting; {advice.strip()}", path)
     if wrong["type"] == "missing":
         name = key_text((*path, str(wrong["loc"][-1])))

@@ -279,7 +279,6 @@ def test_ctrl_c_is_told_of_whatever_error_comes_of_it(here, monkeypatch):
         ("fit wine --plain --tol 1", "but --tol belongs to --criterion dependence; give that"),
         ("fit wine --plain --criterion hsic", "`--criterion` is 'hsic'; expected one of predict"),
         ("cluster wine --plain --criterion dependence", "No such option: --criterion"),
-        ("fit wine --plain --solver ism", "it is gone: each criterion has one"),
         ("crossval wine --plain --tol inf", "`--tol` is inf; expected a finite number"),
         ("fit wine --plain --engine-tol 2", "`--engine-tol` is 2.0; expected a number below 1"),
         ("fit wine --plain --angle-tol -1", "`--angle-tol` is -1.0; expected a number above 0"),

@@ -88,8 +88,6 @@ def test_a_run_file_runs_from_the_table_to_the_outputs(here, run_file):
         ("n_components = 2", "n_componets = 2", 11, "did you mean 'n_components'"),
         ("n_components = 2", 'n_components = "2"', 11, "is '2'; expected a whole number"),
         ("n_components = 2", "n_components = 0", 11, "`fit.n_components` is 0; expected 1 or more"),
-        ("n_components = 2", "whiten = true", 11, "`fit.whiten` is no setting; it is gone: fit"),
-        ("n_components = 2", "refine = 1", 11, "(CHANGELOG.md). expected one of n_components"),
         ("n_components = 2", 'label = "age"', 11, "give `label` in [data]"),
         ('kernel = "polynomial"', "", 13, "`fit.degree` is no parameter of the gaussian kernel"),
         ('"polynomial"', '"gauss"', 12, "`fit.kernel` is 'gauss'; did you mean 'gaussian'"),
