@@ -13,7 +13,6 @@ from flows.settings.base import ServiceSettings
 from flows.text import count_noun
 
 if TYPE_CHECKING:
-    from flows.compute.base import ClusterPlace
     from flows.services.service import ServiceRecord
 
 
@@ -115,16 +114,17 @@ def show_cluster(where: str, output: Output) -> None:
             output.say(line)
         facts = {"cluster": place.cluster, "script": script}
     else:
-        facts = _show_workers(place, output)
+        facts = _show_workers(where, output)
     output.finish({"command": "check", "where": where, **facts})
 
 
-def _show_workers(place: ClusterPlace, output: Output) -> dict[str, Any]:
+def _show_workers(where: str, output: Output) -> dict[str, Any]:
     from flows.compute.connection import list_workers  # noqa: PLC0415
-    from flows.compute.session import open_session  # noqa: PLC0415
+    from flows.compute.session import joined_workers  # noqa: PLC0415
 
-    with output.watched(), open_session(place) as session:
-        address, workers = session.client.scheduler.address, list_workers(session.client)
+    with output.watched(), joined_workers(where) as session:
+        assert session is not None
+        address, workers = session.reached.address, list_workers(session.client)
     output.table(("worker", "threads", "memory", *_VERSIONS), map(_worker_cells, workers), left=1)
     output.say(
         f"{count_noun(len(workers), 'worker')} at {address}, with versions that go with ours"

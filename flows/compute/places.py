@@ -1,4 +1,4 @@
-"""The places that a run can compute on, and the cluster files (TOML) that describe them."""
+"""The places that a run can compute on, and the cluster files (TOML) that describe some of them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import Field
 
 import storage
-from flows.compute.base import ClusterAddress, ClusterPlace
 from flows.errors import FlowError, SettingsError
 from flows.progress.interrupts import block_signal_handlers, delay_interrupts
 from flows.progress.watching import progress_note
@@ -30,6 +29,11 @@ from flows.settings.toml_tables import TableError, expanded, parse_toml, read_ta
 _IDLE_CHECKS = 120
 # Seconds that the first worker may take to start, in a job that may have to queue, and else.
 _JOB_SECONDS, _START_SECONDS = 900.0, 60.0
+# The same for the first worker of a scheduler that runs already.
+JOIN_SECONDS = 10.0
+# In containers, which do not run `up`, this environment variable has the address of the scheduler
+# that stands in for it: schedules compute on the cluster that they come with, anywhere.
+_VARIABLE = "ISM_DASK_SCHEDULER"
 # Options of classes of Dask, unless the cluster file has others: nothing listens elsewhere than on
 # this machine, or on the `interface` of jobs.
 _DEFAULTS: dict[str, dict[str, Any]] = {
@@ -55,6 +59,17 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 }
 
 
+@dataclass(frozen=True)
+class ClusterAddress:
+    """The scheduler to join, and how long to wait for its first worker."""
+
+    address: str  # for tls:// Dask's configuration has the certificates, unless `security` has them
+    security: Any = None
+    wait: float = JOIN_SECONDS  # seconds that the first one may take
+    awaited: str = "a worker"  # what the run waits for, in its progress
+    none_came: str = "see the log of the scheduler"  # advice if they do not come in time
+
+
 # What pydantic checks in a cluster file.
 Count = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=1)]
@@ -76,7 +91,7 @@ class AdaptiveSize:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DaskCluster(ClusterPlace):
+class DaskCluster:
     """A cluster of a class of Dask, which starts and ends with the run.
 
     The class, such as `dask_jobqueue.SLURMCluster`, has the `options`, beside safe defaults.
@@ -90,17 +105,28 @@ class DaskCluster(ClusterPlace):
     @contextmanager
     def made(self) -> Iterator[Any]:
         """Start the scheduler in this process, without workers, and end it with the block."""
+        import dask  # noqa: PLC0415
+
+        # Before the block, with which the defaults that it adds to Dask's configuration would end;
+        # and before dask_jobqueue, which would import it with its signal handlers.
+        import distributed  # noqa: F401, PLC0415
+
         _put_packages_on_path()
         # Else the processes that start look for their first imports in the folder of the command,
         # which may be a folder that others fill.
         os.environ["PYTHONSAFEPATH"] = "1"
         kind = self._class
+        defaults = _DEFAULTS.get(self.cluster.partition(".")[0], {})
+        options = {**_joined(defaults, self.options), "silence_logs": logging.CRITICAL}
         with ExitStack() as stack:
-            # The configuration has to hold while workers connect, too: each new connection reads
-            # from it how many messages to remember.
-            stack.enter_context(_scheduler_defaults())
-            defaults = _DEFAULTS.get(self.cluster.partition(".")[0], {})
-            options = {**_joined(defaults, self.options), "silence_logs": logging.CRITICAL}
+            # No other user can make this folder before.
+            folder = stack.enter_context(
+                TemporaryDirectory(prefix="ism-dask-", ignore_cleanup_errors=True)
+            )
+            temporary = {"temporary-directory": dask.config.get("temporary-directory") or folder}
+            # It has to hold while workers connect, too: each new connection reads from it how many
+            # messages to remember.
+            stack.enter_context(dask.config.set({**scheduler_settings(), **temporary}))
             try:
                 with delay_interrupts():
                     cluster = stack.enter_context(kind(n_workers=0, **options))
@@ -121,8 +147,7 @@ class DaskCluster(ClusterPlace):
             except Exception as error:
                 raise FlowError(f"{self.cluster} starts no workers: {error}") from error
             if adaptive:
-                bounds = {"minimum": adaptive.minimum, "maximum": adaptive.maximum}
-                cluster.adapt(**bounds, wait_count=_IDLE_CHECKS)
+                cluster.adapt(**vars(adaptive), wait_count=_IDLE_CHECKS)
             yield ClusterAddress(
                 cluster.scheduler_address,
                 cluster.security,
@@ -134,8 +159,6 @@ class DaskCluster(ClusterPlace):
 
     @property
     def _class(self) -> Any:
-        import distributed  # noqa: F401, PLC0415 - dask_jobqueue would import it with its handlers
-
         try:
             with block_signal_handlers():
                 return resolve_name(self.cluster)
@@ -152,33 +175,15 @@ async def _submitted(cluster: Any) -> None:
     from distributed import Status  # noqa: PLC0415
 
     await cluster._correct_state()
-    refused = [each for each in cluster.workers.values() if each.status is Status.created]
     try:
         # Dask suppresses the error; to wait for the worker once more raises it again.
-        for worker in refused:
+        for worker in cluster.workers.values():
             await worker
     except Exception:
-        for worker in refused:
-            worker.status = Status.failed  # else the cluster cannot be closed
+        for worker in cluster.workers.values():
+            if worker.status is Status.created:
+                worker.status = Status.failed  # else the cluster cannot be closed
         raise
-
-
-@contextmanager
-def _scheduler_defaults() -> Iterator[None]:
-    """Apply `scheduler_settings` to schedulers and nannies that are started in the block.
-
-    Their temporary files go to a folder that no other user can make before.
-    """
-    import dask  # noqa: PLC0415
-
-    # distributed adds its defaults to Dask's configuration when it is imported. If that happened
-    # within the block, they would vanish with the block.
-    import distributed  # noqa: F401, PLC0415
-
-    with TemporaryDirectory(prefix="ism-dask-", ignore_cleanup_errors=True) as folder:
-        temporary = {"temporary-directory": dask.config.get("temporary-directory") or folder}
-        with dask.config.set({**scheduler_settings(), **temporary}):
-            yield
 
 
 def _joined(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -204,57 +209,39 @@ def _put_packages_on_path() -> None:
         sys.path.append(ours)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Address(ClusterPlace):
-    """A scheduler that runs already. For tls:// Dask's configuration has the certificates."""
-
-    wait: ClassVar[float] = 8.0  # seconds for the first worker
-
-    address: str  # such as tcp://127.0.0.1:8786
-
-    @contextmanager
-    def opened(self) -> Iterator[ClusterAddress]:
-        """Yield the scheduler to join, which goes on running after the block."""
-        advice = f"start some with `dask worker {self.address}`"
-        yield ClusterAddress(self.address, wait=self.wait, none_came=advice)
-
-
-@dataclass(frozen=True, kw_only=True)
-class LocalServices(ClusterPlace):
-    """The Dask cluster that `ism-dask up` runs on this machine."""
-
-    @contextmanager
-    def opened(self) -> Iterator[ClusterAddress]:
-        """Yield the scheduler to join, which goes on running after the block."""
-        scheduler = live_record(SCHEDULER)
-        if scheduler is None:
-            raise FlowError(
-                "`scheduler` is 'up', but no Dask scheduler of `ism-dask up` runs here; start it "
-                "with `ism-dask up`, or leave out --scheduler to compute here",
-                "scheduler",
-            )
-        yield ClusterAddress(scheduler.address, none_came="see `ism-dask up --status`")
-
-
-# In containers, which do not run `up`, this environment variable has the address of the scheduler
-# that stands in for it: schedules compute on the cluster that they come with, anywhere.
-_VARIABLE = "ISM_DASK_SCHEDULER"
-
-
-def cluster_place(scheduler: str) -> ClusterPlace:
+def cluster_place(scheduler: str) -> DaskCluster | ClusterAddress:
     """Return the place that `--scheduler` names, checked as far as possible without starting it."""
     check_scheduler(scheduler)
-    if scheduler == UP:
-        scheduler = os.environ.get(_VARIABLE, "")
-        if not scheduler:
-            return LocalServices()
-        if not is_address(scheduler):
-            raise SettingsError(
-                f"{_VARIABLE} is {scheduler!r}; expected an address such as tcp://scheduler:8786"
-            )
     if scheduler.endswith(CLUSTER_FILE):
         return read_cluster(expanded(scheduler))
-    return Address(address=scheduler)
+    if scheduler != UP:
+        advice = f"start some with `dask worker {scheduler}`"
+        return ClusterAddress(scheduler, wait=JOIN_SECONDS, none_came=advice)
+    if not (address := os.environ.get(_VARIABLE, "")):
+        service = live_record(SCHEDULER)
+        address = service.address if service else ""
+    elif not is_address(address):
+        raise SettingsError(
+            f"{_VARIABLE} is {address!r}; expected an address such as tcp://scheduler:8786"
+        )
+    if not address:
+        raise FlowError(
+            "`scheduler` is 'up', but no Dask scheduler of `ism-dask up` runs here; start it "
+            "with `ism-dask up`, or leave out --scheduler to compute here",
+            "scheduler",
+        )
+    return ClusterAddress(address, none_came="see `ism-dask up --status`")
+
+
+@contextmanager
+def opened_cluster(scheduler: str) -> Iterator[ClusterAddress]:
+    """Yield the scheduler to join that `--scheduler` leads to; end with the block what it starts.
+
+    Any other goes on running after the block.
+    """
+    place = cluster_place(scheduler)
+    with nullcontext(place) if isinstance(place, ClusterAddress) else place.opened() as reached:
+        yield reached
 
 
 def read_cluster(file: Path) -> DaskCluster:

@@ -7,19 +7,19 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import Executor
 from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from typing import Any
 
 from distributed import span
 
-from flows.compute.base import ClusterAddress, ClusterPlace
 from flows.compute.connection import (
-    EndableClient,
     await_workers,
     check_versions,
     joined_client,
     quiet_logs,
+    workers_of,
 )
 from flows.compute.health import SPAN, ClusterLost, Watchdog, explain_loss
-from flows.compute.places import cluster_place
+from flows.compute.places import ClusterAddress, opened_cluster
 from flows.errors import FlowError
 from flows.progress.watching import in_context, progress_log, report_progress, run_context
 from flows.text import count_noun
@@ -31,13 +31,13 @@ _CLOSE_SECONDS = 30.0
 
 
 class Session:
-    """A connection to a Dask cluster that has workers with versions like ours."""
+    """A connection to the cluster of `scheduler`, which has workers with versions like ours."""
 
     reached: ClusterAddress
-    client: EndableClient  # the default client of Dask; `renew` may replace it by another
+    client: Any  # the default client of Dask; `renew` may replace it by another
 
-    def __init__(self, place: ClusterPlace) -> None:
-        self._place = place
+    def __init__(self, scheduler: str) -> None:
+        self._scheduler = scheduler
         self._stack = ExitStack()
         self._lost = False
         self._join()
@@ -100,11 +100,11 @@ class Session:
 
     def _join(self) -> None:
         with ExitStack() as stack:
-            self.reached = stack.enter_context(self._place.opened())
+            self.reached = stack.enter_context(opened_cluster(self._scheduler))
             self.client = stack.enter_context(joined_client(self.reached))
             await_workers(self.client, self.reached)
             check_versions(self.client)
-            workers = count_noun(len(self.client.workers), "worker")
+            workers = count_noun(len(workers_of(self.client)), "worker")
             progress_log(f"joined the Dask cluster at {self.reached.address}, {workers}")
             self._stack, self._lost = stack.pop_all(), False
 
@@ -123,13 +123,6 @@ class Session:
 
 
 @contextmanager
-def open_session(place: ClusterPlace) -> Iterator[Session]:
-    """Join the cluster of a place, whose errors are explained, for the block."""
-    with quiet_logs(), closing(Session(place)) as session, session.explained():
-        yield session
-
-
-@contextmanager
 def joined_cluster(scheduler: str | None) -> Iterator[Session | None]:
     """Join the cluster that `scheduler` names, so that shards compute on it; None joins nothing.
 
@@ -144,7 +137,7 @@ def joined_cluster(scheduler: str | None) -> Iterator[Session | None]:
     else:
         with (
             quiet_logs(),
-            closing(Session(cluster_place(scheduler))) as session,
+            closing(Session(scheduler)) as session,
             in_context(cluster=(scheduler, session)),
         ):
             yield session

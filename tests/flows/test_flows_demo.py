@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import yaml
 
-from flows.compute.places import LocalServices, cluster_place
 from flows.compute.session import Session
 from flows.settings.runs import FitSettings
 
@@ -59,5 +58,5 @@ def test_the_nightly_run_fits_the_published_system_on_the_cluster(monkeypatch):
     settings = {each["name"]: each["parameters"]["settings"] for each in listed}
     nightly = FitSettings.parse(settings.pop("nightly-mnist"))
     assert (nightly.dataset, nightly.criterion) == ("mnist", "dependence")
-    assert isinstance(cluster_place(nightly.scheduler), LocalServices)
+    assert nightly.scheduler == "up"
     assert settings == {}

@@ -253,7 +253,7 @@ READERS: dict[str, tuple[Callable[..., Iterable[Path]], Callable[[Path], Reads]]
         make_run_files,
         lambda path: iter([lambda: read_run_file(path).stored_as("wine")]),
     ),
-    "cluster-file": (make_cluster_files, lambda path: iter([lambda: read_cluster(path).plan()])),
+    "cluster-file": (make_cluster_files, lambda path: iter([lambda: read_cluster(path)])),
     "data-set": (make_data_sets, read_data_set),
     "model": (partial(make_runs, "fit", "cluster"), read_model),
     "records": (make_records, read_record),
