@@ -52,7 +52,6 @@ from storage.runs import (
     remove_run,
     report_path,
     reports_folder,
-    result_arrays,
     run_folder,
     runs_folder,
     save_results,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ism_dask.rows.raw import ColumnMoments, project
-from storage.errors import UnfitRows, misfit
-from storage.runs import MODELS, load_result, save_run
+from storage.atomic import exists_settled
+from storage.errors import RunNotFound, UnfitRows, misfit
+from storage.records import restored
+from storage.runs import FORMAT_VERSION, MODELS, existing_path, save_results
+from storage.saved_arrays import RECORD, open_arrays
+from storage.store import read_again, reading
 
 # The paradigm of a fit to labels, as a clustering has one.
 SUPERVISED, PREDICTIVE = "supervised", "predictive"
@@ -209,17 +213,13 @@ def new_feature_name(number: int, paradigm: str = SUPERVISED) -> str:
     return f"{paradigm}ikdr{number}"
 
 
-def save_model(
-    name: str,
-    model: Model,
-    *,
-    check: Callable[[], None] = lambda: None,
-) -> Path:
+def save_model(name: str, model: Model, *, check: Callable[[], None] = lambda: None) -> Path:
     """Save `model` as the model of run `name`, atomically, replacing an earlier one.
 
-    `check` is as for `save_run`. Returns the folder of the model.
+    `check` is as for `save_results`. Returns the folder of the model.
     """
-    return save_run(name, "fit" if model.labels is None else "cluster", model, check=check)
+    kind = "fit" if model.labels is None else "cluster"
+    return save_results(name, kind, check=check, **vars(model))
 
 
 def load_model(name_or_path: str | Path) -> Model:
@@ -232,5 +232,20 @@ def load_model(name_or_path: str | Path) -> Model:
     DamagedStore
         If a file of it is missing or altered.
     """
-    advice = "has results but no model; name one of `ism-dask fit` or `ism-dask cluster`"
-    return load_result(name_or_path, Model, MODELS, advice)
+    path = existing_path(name_or_path) if isinstance(name_or_path, str) else name_or_path
+    if not exists_settled(path):
+        raise RunNotFound(f"no result at {path}; expected the folder of one that was saved")
+
+    def read() -> Model:
+        saved = open_arrays(path, FORMAT_VERSION)
+        if saved.record.get("kind") not in MODELS:
+            raise RunNotFound(
+                f"the run {str(name_or_path)!r} has results but no model; name one of "
+                "`ism-dask fit` or `ism-dask cluster`"
+            )
+        with reading(path, RECORD):
+            entries = {each.name: saved.whole[each.name] for each in fields(Model)}
+            model: Model = restored(Model, entries)
+        return model
+
+    return read_again(path, read)

@@ -1,26 +1,19 @@
-"""Partial results of a run that is under way: checkpoints, folds, stages.
+"""Partial results of a run that is under way: checkpoints, and parts such as folds.
 
-They are plain JSON and arrays of numbers, without pickle. A value may be None, a number, a text, an
-array, a record of a fit, or a tuple, list or mapping of values. It comes back equal to the last
-bit, and of the same type.
+They are plain JSON and arrays of numbers, without pickle. A checkpoint comes back equal to the last
+bit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from ism_dask.records.checkpoint import Checkpoint, OuterState
-from ism_dask.records.iteration import Record, Round, State
-from ism_dask.status import Status
+from ism_dask.records.checkpoint import Checkpoint
 from storage.atomic import exists_settled, remove_folder, visible_entries
 from storage.errors import DamagedStore
-from storage.manifest import damaged_store
 from storage.paths import resolve_under
 from storage.records import dumps, restored
 from storage.runs import run_folder
@@ -32,14 +25,9 @@ PARTIAL = "partial"
 _CHECKPOINT = "checkpoint-"
 _RETAINED = 3
 
-# The version of what is on the disk: a change of a field of `RECORDS`, or of the functions below,
-# needs another. A test compares the names of the fields with those of this version.
-FORMAT_VERSION = 14
-RECORDS: dict[str, type[Any]] = {
-    each.__name__: each for each in (Checkpoint, OuterState, Record, Round, State)
-}
-# In the JSON, a list stands for a tuple, and a mapping with this key for all but a mapping.
-_KIND = "__kind__"
+# The version of what is on the disk: a change of a field of a checkpoint needs another. A test
+# compares the names of the fields with those of this version.
+FORMAT_VERSION = 15
 
 
 @dataclass(frozen=True)
@@ -67,10 +55,11 @@ class PartialResults:
         return value if _is_equal(saved_request, request) else None
 
     def save(self, key: str, request: Mapping[str, Any], value: Any) -> None:
-        """Save a result atomically, replacing an earlier one, which stays if that fails."""
-        converted, arrays = to_json(value)
-        record = {"request": request, "value": converted}
-        commit_arrays(self.path(key), FORMAT_VERSION, record, arrays)
+        """Save a result atomically, replacing an earlier one, which stays if that fails.
+
+        It is plain JSON, as which it is found again, or a checkpoint.
+        """
+        commit_arrays(self.path(key), FORMAT_VERSION, {"request": request, "value": value})
 
     def remove(self, key: str) -> None:
         """Remove a result, if it exists."""
@@ -86,10 +75,10 @@ class PartialResults:
         remove_folder(self.folder)
 
     def read(self, key: str) -> tuple[dict[str, Any], Any]:
-        """Return a result after its request."""
+        """Return a result after its request; arrays are where they were."""
         saved = open_arrays(self.path(key), FORMAT_VERSION)
         with reading(self.path(key), RECORD):
-            return dict(saved.record["request"]), from_json(saved.record["value"], saved.arrays)
+            return dict(saved.whole["request"]), saved.whole["value"]
 
     def path(self, key: str) -> Path:
         """Return the folder of a result, whether or not it exists."""
@@ -136,11 +125,9 @@ class Checkpoints:
 
     def read(self, number: int) -> tuple[dict[str, Any], Checkpoint]:
         """Return a checkpoint after its request; raise DamagedStore if it is not as written."""
-        request, checkpoint = self.results.read(checkpoint_key(number))
-        if not isinstance(checkpoint, Checkpoint):
-            path, what = self.results.path(checkpoint_key(number)), type(checkpoint).__name__
-            raise damaged_store(path, RECORD, f"not a checkpoint, but a {what}")
-        return request, checkpoint
+        request, value = self.results.read(checkpoint_key(number))
+        with reading(self.results.path(checkpoint_key(number)), RECORD):
+            return request, restored(Checkpoint, value)
 
     @property
     def numbers(self) -> list[int]:
@@ -157,73 +144,3 @@ def checkpoint_key(number: int) -> str:
 def _is_equal(saved: Mapping[str, Any], request: Mapping[str, Any]) -> bool:
     """Return whether a saved request is equal to another as JSON, where tuples become lists."""
     return dumps(saved) == dumps(request)
-
-
-def to_json(value: Any) -> tuple[Any, dict[str, NDArray[Any]]]:
-    """Return a value as plain JSON, and the arrays in it by the names that they have there.
-
-    Raise TypeError for a value that is, or contains, one of another type.
-    """
-    arrays: dict[str, NDArray[Any]] = {}
-    return _plain(value, arrays), arrays
-
-
-def from_json(record: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
-    """Return the value that `to_json` has written; raise ValueError for anything else."""
-    try:
-        return _restored(record, arrays)
-    except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise ValueError(f"it is no value of a run: {error!r}") from error
-
-
-def _plain(value: Any, arrays: dict[str, NDArray[Any]]) -> Any:
-    if isinstance(value, tuple):
-        return [_plain(each, arrays) for each in value]
-    if isinstance(value, Mapping):
-        if _KIND in value:
-            raise TypeError(f"a mapping has the key {_KIND!r}; rename the key before saving")
-        return {name: _plain(each, arrays) for name, each in value.items()}
-    if isinstance(value, np.ndarray):
-        if value.dtype.kind not in "biuf" or not value.dtype.isnative:
-            raise TypeError(f"an array of {value.dtype} cannot be saved as a partial result")
-        name = f"array-{len(arrays)}"
-        arrays[name] = value
-        return {_KIND: "array", "name": name}
-    if isinstance(value, list | Status) or type(value) in RECORDS.values():
-        parts = {name: _plain(each, arrays) for name, each in _parts(value).items()}
-        return {_KIND: type(value).__name__, **parts}
-    if value is None or isinstance(value, str | bool | int | float | np.generic):
-        return value
-    raise TypeError(f"a {type(value).__name__} cannot be saved as a partial result")
-
-
-def _parts(value: Any) -> dict[str, Any]:
-    """Return the values that a list, a status or a record consists of, by name."""
-    if isinstance(value, list):
-        return {"items": tuple(value)}
-    if isinstance(value, Status):
-        return {"value": value.value}
-    return {each.name: getattr(value, each.name) for each in fields(value)}
-
-
-def _restored(value: Any, arrays: Mapping[str, NDArray[Any]]) -> Any:
-    if isinstance(value, list):
-        return tuple(_restored(each, arrays) for each in value)
-    if not isinstance(value, Mapping):
-        return value
-    parts = {name: _restored(each, arrays) for name, each in value.items() if name != _KIND}
-    return _made(value[_KIND], parts, arrays) if _KIND in value else parts
-
-
-def _made(kind: str, parts: dict[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Any:
-    if kind == "array":
-        return arrays[parts["name"]]
-    if kind == "list":
-        return list(parts["items"])
-    if kind == "Status":
-        return Status(parts["value"])
-    record = RECORDS[kind]
-    names = [each.name for each in fields(record)]
-    if set(parts) != set(names):
-        raise ValueError(f"a {kind} has other fields than {', '.join(names)}")
-    return restored(record, parts)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any
 
 from storage.atomic import (
     exists_settled,
@@ -25,11 +22,9 @@ from storage.manifest import read_manifest
 from storage.paths import home, resolve_under, safe_name
 from storage.records import restored
 from storage.saved_arrays import RECORD, commit_arrays, open_arrays
-from storage.store import read_again, reading
+from storage.store import reading
 
-_Result = TypeVar("_Result")
-
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 # Folder of the result in that of a run.
 RESULT = "result"
 # The file beside it: the lease of the process that computes the run.
@@ -105,11 +100,11 @@ def saved_run_path(name: str) -> Path | None:
     return path if exists_settled(path) else None
 
 
-def _path_of(name: str) -> Path:
+def existing_path(name: str) -> Path:
     """Return the folder of the result of run `name`; raise RunNotFound if nothing is saved."""
     path = saved_run_path(name)
     if path is None:
-        raise run_not_found(name)
+        raise _run_not_found(name)
     return path
 
 
@@ -123,7 +118,7 @@ def open_run(name: str) -> Run:
     DamagedStore
         If a file of it is missing or altered.
     """
-    path = _path_of(name)
+    path = existing_path(name)
     saved = open_arrays(path, FORMAT_VERSION)
     with reading(path, RECORD):
         values = {key: saved.record[key] for key in ("kind", "config", "metrics", "versions")}
@@ -152,58 +147,18 @@ def save_results(
     name: str,
     kind: str,
     *,
-    config: Mapping[str, Any],
-    metrics: Mapping[str, Any],
-    versions: Mapping[str, Any],
     check: Callable[[], None] = lambda: None,
+    **record: Any,
 ) -> Path:
-    """Save a run that has a record alone, atomically; return the folder of its result.
+    """Save the result of run `name`, atomically, replacing an earlier one; return its folder.
 
-    An earlier one is replaced. `check` is as for `save_run`.
-    """
-    record = {"config": config, "metrics": metrics, "versions": versions}
-    return _commit(name, kind, record, {}, check=check)
-
-
-def save_run(
-    name: str,
-    kind: str,
-    result: Any,
-    *,
-    check: Callable[[], None] = lambda: None,
-) -> Path:
-    """Save a dataclass as the result of run `name`, atomically, replacing an earlier one.
-
-    Its fields are plain values, arrays, or dataclasses of these.
+    The `record` has `config`, `metrics` and `versions`, and what else a model consists of.
     `check` is called when all is written, before readers see it, and may raise.
     """
-    record: dict[str, Any] = {}
-    arrays: dict[str, NDArray[Any]] = {}
-    for each in fields(result):
-        value = getattr(result, each.name)
-        if isinstance(value, np.ndarray):
-            arrays[each.name] = value
-        elif is_dataclass(value):
-            parts = vars(value)
-            arrays |= {f"{each.name}.{k}": v for k, v in parts.items() if isinstance(v, np.ndarray)}
-            record[each.name] = {k: v for k, v in parts.items() if not isinstance(v, np.ndarray)}
-        else:
-            record[each.name] = value
-    return _commit(name, kind, record, arrays, check=check)
-
-
-def _commit(
-    name: str,
-    kind: str,
-    record: Mapping[str, Any],
-    arrays: Mapping[str, NDArray[Any]],
-    *,
-    check: Callable[[], None],
-) -> Path:
     target = resolve_under(run_folder(name), RESULT)
-    now = datetime.now(UTC).isoformat(timespec="milliseconds")
-    saved = {**record, "kind": kind, "created": now}
-    commit_arrays(target, FORMAT_VERSION, saved, arrays, check=check)
+    created = datetime.now(UTC).isoformat(timespec="milliseconds")
+    saved = {**record, "kind": kind, "created": created}
+    commit_arrays(target, FORMAT_VERSION, saved, check=check)
     _remove_report(name)
     return target
 
@@ -215,59 +170,12 @@ def _remove_report(name: str) -> None:
         path.unlink(missing_ok=True)
 
 
-def load_result(
-    name_or_path: str | Path, kind: type[_Result], kinds: tuple[str, ...], advice: str
-) -> _Result:
-    """Return the dataclass of type `kind` that `save_run` saved.
-
-    Raise RunNotFound, which ends with `advice`, if the run is not of one of `kinds`.
-    """
-    path = _path_of(name_or_path) if isinstance(name_or_path, str) else name_or_path
-    if not exists_settled(path):
-        raise RunNotFound(f"no result at {path}; expected the folder of one that was saved")
-
-    def read() -> _Result:
-        saved = open_arrays(path, FORMAT_VERSION)
-        if saved.record.get("kind") not in kinds:
-            raise RunNotFound(f"the run {str(name_or_path)!r} {advice}")
-        names = {each.name for each in fields(kind)}  # type: ignore[arg-type]
-        entries = {key: value for key, value in saved.record.items() if key in names}
-        with reading(path, RECORD):
-            for name, values in saved.arrays.items():
-                key, _, part = name.partition(".")
-                if part:
-                    entries.setdefault(key, {})[part] = values
-                else:
-                    entries[key] = values
-            result: _Result = restored(kind, entries)
-        return result
-
-    return read_again(path, read)
-
-
-def result_arrays(name: str, *names: str) -> dict[str, NDArray[Any]]:
-    """Read the arrays of the result of the run `name`.
-
-    With `names`, read those of these arrays that there are, by default all.
-
-    Raises
-    ------
-    RunNotFound
-        If there is no run of that name.
-    DamagedStore
-        If a file of it is missing or altered.
-    """
-    path = _path_of(name)
-    arrays = read_again(path, lambda: open_arrays(path, FORMAT_VERSION).arrays)
-    return {key: values for key, values in arrays.items() if not names or key in names}
-
-
 def publish_run(source: str, target: str) -> None:
     """Copy the saved run `source` to the name `target`, in the place of an earlier one.
 
     Readers see the earlier run or the new one, whole.
     """
-    path = _path_of(source)
+    path = existing_path(source)
     with workspace(resolve_under(run_folder(target), RESULT)) as space:
         # `shutil.copytree` collects errors, without the number that says that the disk is full.
         with explain_os_errors(space.folder):
@@ -292,7 +200,7 @@ def model_hash(name: str) -> str:
     return "" if path is None else read_manifest(path).data_hash
 
 
-def run_not_found(name: str) -> RunNotFound:
+def _run_not_found(name: str) -> RunNotFound:
     """Return the error for a run that is not saved, which suggests what to do."""
     if lease_path(name).exists():
         return RunNotFound(f"the run {name!r} is not finished; `ism-dask resume {name}` goes on")

@@ -1,10 +1,11 @@
-"""A record and arrays in one file each, committed in one step and checked when they are read."""
+"""A record with arrays in it, in one file each, committed in one step and checked when read."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, fields, is_dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from storage.atomic import explain_os_errors, workspace
+from storage.errors import StorageError
 from storage.manifest import (
     Manifest,
     check_presence,
@@ -32,19 +34,21 @@ def commit_arrays(
     target: Path,
     version: int,
     record: Mapping[str, Any],
-    arrays: Mapping[str, NDArray[Any]],
     *,
     check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Build a folder with a record and arrays, and rename it to `target` in one step.
+    """Build a folder with a record and its arrays, and rename it to `target`.
 
     On any failure an existing one stays as it was. `version` is that of the format of the record,
-    which has plain values. `check` is called when all is written, before the rename, and may raise.
+    whose values are plain, arrays, or dataclasses and sequences of these; in a mapping, arrays
+    become lists. `check` is called when all is written, before the rename, and may raise.
     """
+    arrays: dict[str, NDArray[Any]] = {}
+    plain = {key: without_arrays(value, key, arrays) for key, value in record.items()}
     layout = {
         name: (values.dtype.newbyteorder("<").str, values.shape) for name, values in arrays.items()
     }
-    text = dumps({"format_version": version, "record": record, "arrays": layout})
+    text = dumps({"format_version": version, "record": plain, "arrays": layout})
     with workspace(target) as work, explain_os_errors(target):
         work.payload.mkdir()
         (work.payload / RECORD).write_text(text, encoding="utf-8")
@@ -56,35 +60,56 @@ def commit_arrays(
         work.publish()
 
 
+def without_arrays(value: Any, name: str, arrays: dict[str, NDArray[Any]]) -> Any:
+    """Return a value with None for each array, which goes to `arrays` under its place in dots."""
+    if isinstance(value, np.ndarray):
+        if value.dtype.kind not in "biuf":
+            raise StorageError(f"`{name}` is an array of {value.dtype}; expected numbers")
+        arrays[name] = value
+        return None
+    if isinstance(value, list | tuple):
+        return [without_arrays(each, f"{name}.{k}", arrays) for k, each in enumerate(value)]
+    if not is_dataclass(value):
+        return value
+    return {
+        each.name: without_arrays(getattr(value, each.name), f"{name}.{each.name}", arrays)
+        for each in fields(value)
+    }
+
+
 @dataclass(frozen=True, eq=False)
 class SavedArrays:
-    """A committed record, as it was written, and its arrays, which are read when they are needed.
+    """A committed record with None in the places of its arrays, which are read when needed.
 
-    The `layout` has the type and shape of each array by its name.
+    The `layout` has the type and shape of each array by its place.
     """
 
     root: Path
-    record: Mapping[str, Any]
+    record: dict[str, Any]
     layout: Mapping[str, Any]
     manifest: Manifest
 
     @cached_property
-    def arrays(self) -> dict[str, NDArray[Any]]:
-        """The arrays by their names; reading them raises DamagedStore if the file is altered."""
+    def whole(self) -> dict[str, Any]:
+        """The record with its arrays; reading them raises DamagedStore if the file is altered."""
         with reading(self.root, ARRAYS):
             data = checked_bytes(self.root, ARRAYS, self.manifest.files[ARRAYS])
-            arrays, start = {}, 0
+            record, start = deepcopy(self.record), 0
             for name, (kind, shape) in sorted(self.layout.items()):
                 dtype = np.dtype(kind)
                 if dtype.kind not in "biuf" or min(shape, default=0) < 0:
                     raise ValueError(f"{name!r} is of shape {shape} of {dtype}")
                 # Another layout than that of the bytes is an error before memory is allocated.
                 values = np.ndarray(shape, dtype, buffer=data, offset=start)
-                arrays[name] = values.astype(dtype.newbyteorder("="))
+                inside: Any = record
+                *outer, last = (int(key) if key.isdecimal() else key for key in name.split("."))
+                for key in outer:
+                    inside = inside[key]
+                inside[last] = values.astype(dtype.newbyteorder("="))
                 start += math.prod(shape) * dtype.itemsize
             if start != len(data):
                 raise ValueError(f"the arrays have {start} bytes, the file {len(data)}")
-        return arrays
+        return record
 
 
 def open_arrays(root: Path, version: int) -> SavedArrays:

@@ -32,9 +32,9 @@ from storage import (
     safe_name,
 )
 from storage.manifest import MANIFEST, write_manifest
-from storage.partial_results import FORMAT_VERSION, checkpoint_key, to_json
+from storage.partial_results import checkpoint_key
 from storage.records import dumps, loads, to_sealed_json
-from storage.saved_arrays import RECORD, commit_arrays
+from storage.saved_arrays import RECORD
 
 
 def later(use):
@@ -221,12 +221,16 @@ STORES = {
 
 
 @later
-def _checkpoint(**changes):
-    """Read a checkpoint whose record has other values, and all digests right."""
-    record, arrays = to_json(checkpoint(0))
+def _checkpoint(arrays=None, **changes):
+    """Read a checkpoint whose record or layout has other values, and all digests right."""
     checkpoints = Checkpoints.of_run("odd")
-    saved = {"request": {}, "value": {**record, **changes}}
-    commit_arrays(checkpoints.results.path(checkpoint_key(1)), FORMAT_VERSION, saved, arrays)
+    checkpoints.save({}, checkpoint(0))
+    path = checkpoints.results.path(checkpoint_key(1))
+    saved = json.loads((path / RECORD).read_text())
+    saved["record"]["value"] |= changes
+    saved["arrays"] |= arrays or {}
+    (path / RECORD).write_text(json.dumps(saved))
+    _resealed(path)
     checkpoints.read(1)
 
 
@@ -256,14 +260,6 @@ def _linked(link, use):
     use()
 
 
-STATE = to_json(checkpoint(0))[0]["runs"][0]
-
-
-def _array(name):
-    array = {"__kind__": "array", "name": name}
-    return _checkpoint(runs=[array])
-
-
 RUNS = {
     "name: a run above": lambda: load_model("../x"),
     "name: a run anywhere": lambda: open_run("/etc"),
@@ -273,12 +269,11 @@ RUNS = {
     "name: a data set above": lambda: open_dataset("../x"),
     "name: one to be checked above": lambda: check_files(["../x"]),
     "name: with a zero": lambda: safe_name("a\0b"),
-    "checkpoint: a kind that is code": _checkpoint(__kind__="os.system"),
-    "checkpoint: a kind that is a list": _checkpoint(__kind__=["State"]),
-    "checkpoint: another kind": _checkpoint(runs=[{"__kind__": "Status", "value": "converged"}]),
-    "checkpoint: a text for a number": _checkpoint(runs=[{**STATE, "iteration": "1"}]),
-    "checkpoint: an array of nobody": _array("array-99"),
-    "checkpoint: an array of many names": _array(["array-0"]),
+    "checkpoint: a field of nobody": _checkpoint(system="rm"),
+    "checkpoint: another record": _checkpoint(runs=[{"value": "converged"}]),
+    "checkpoint: a text for a list": _checkpoint(runs="all"),
+    "checkpoint: an array of nobody": _checkpoint({"value.runs.9.W": ("<f8", (0,))}),
+    "checkpoint: an array within a number": _checkpoint({"value.runs.0.W.x": ("<f8", (0,))}),
     "lease: a list": _written(LEASE, to_sealed_json({})),
     "lease: a pickle": _written(LEASE, PICKLED.hex()),
     "lease: a process below": _leased(pid=-1),

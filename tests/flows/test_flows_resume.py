@@ -31,8 +31,8 @@ from storage import (
     StorageError,
     dataset_path,
     load_model,
+    model_hash,
     open_run,
-    result_arrays,
     run_folder,
     saved_run_path,
     write_dataset,
@@ -106,8 +106,7 @@ def test_a_run_that_was_killed_is_listed_and_goes_on_to_the_same_result(
         assert f", saved up to {newest.progress}" in output
         assert f"resuming at {newest.progress}" in resumed.out
         assert newest.iterations >= int(at[-8:]) - 3 or newest.outer is not None
-    for number, array in result_arrays("whole").items():
-        np.testing.assert_array_equal(result_arrays("cut")[number], array)
+    assert model_hash("cut") == model_hash("whole")
     if newest is not None and newest.outer is not None:
         seconds = [each["seconds"] for each in cut["rounds"]]
         assert seconds[: len(newest.outer.rounds)] == [each.seconds for each in newest.outer.rounds]

@@ -3,27 +3,19 @@
 import math
 import multiprocessing
 import shutil
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from hashlib import sha256
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ism_dask.records.checkpoint import Checkpoint, OuterState
 from ism_dask.records.iteration import Record, Round, State
-from ism_dask.status import Status
-from storage import Checkpoints, DamagedStore, PartialResults, list_runs
-from storage.partial_results import FORMAT_VERSION, RECORDS, checkpoint_key, from_json, to_json
+from storage import Checkpoints, DamagedStore, PartialResults, StorageError, list_runs
+from storage.partial_results import FORMAT_VERSION, checkpoint_key
 
 REQUEST = {"cap": 600.0, "seed": 0, "sizes": (1, 2)}
-VALUE = {"seconds": 1.25, "shown": [1, 2], "error": math.inf, "note": "ü", "W": np.eye(3)}
-ARRAYS = st.sampled_from(["float64", "float32", "int64", "int32", "uint8", "bool"]).flatmap(
-    lambda dtype: st.lists(st.integers(0, 200), max_size=6).map(
-        lambda numbers: np.array(numbers, dtype).reshape(-1, 1 + (len(numbers) % 2 == 0))
-    )
-)
+VALUE = {"seconds": 1.25, "shown": [1, 2], "error": math.inf, "note": "ü"}
 
 
 def checkpoint(seed=0):
@@ -35,16 +27,6 @@ def checkpoint(seed=0):
     turn = Round(1, 2.0, 3.0, (1.0, 0.5), 0.1, 0.2, 7, 0.4)
     standing = OuterState((turn,), State.from_weights(W, np.ones(2)))
     return Checkpoint(standing, (state, None, state))
-
-
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | ARRAYS
-    | st.sampled_from(Status) | st.builds(checkpoint, st.integers(0, 2**32 - 1)),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.lists(inner, max_size=3).map(tuple)
-    | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=8,
-)  # fmt: skip
 
 
 def bits(value):
@@ -60,29 +42,27 @@ def bits(value):
     return type(value), repr(value)
 
 
-@given(VALUES)
-def test_no_bit_is_lost(value):
-    record, arrays = to_json(value)
-    assert bits(from_json(record, arrays)) == bits(value)
+@pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u1", "?", ">f8"])
+def test_a_checkpoint_comes_back_to_the_last_bit(dtype):
+    state = replace(checkpoint().runs[0], W=np.array([[1, 0], [3, 1]], dtype))
+    Checkpoints.of_run("own").save(REQUEST, Checkpoint(None, (state, None)))
+    found = Checkpoints.of_run("own").find(REQUEST)
+    native = replace(state, W=state.W.astype(state.W.dtype.newbyteorder("=")))
+    assert bits(found) == bits(Checkpoint(None, (native, None)))
 
 
-def test_what_cannot_be_saved_or_read_is_refused():
-    for wrong in ({1}, np.array(["a"]), np.array([1.0], ">f8"), object(), {"__kind__": 1}, Status):
-        with pytest.raises(TypeError):
-            to_json((1.0, wrong))
-    record, arrays = to_json({"W": np.eye(3)})
-    with pytest.raises(ValueError, match="no value of a run"):
-        from_json(record, {"other": arrays["array-0"]})
-    for kind in ("os.system", ["State"], None, "Certificate"):
-        with pytest.raises(ValueError, match=r"no value of a run|other fields"):
-            from_json({"__kind__": kind}, {})
+def test_what_cannot_be_saved_is_refused():
+    for wrong in ({1}, np.array(["a"]), object(), {"a": checkpoint()}, {"__float__": 1}):
+        with pytest.raises(StorageError, match=r"`value|`record"):
+            PartialResults.of_run("own").save("a", REQUEST, (1.0, wrong))
 
 
 def test_the_fields_on_the_disk_are_those_of_the_version():
     """A field that is renamed, added or removed needs another version of the format."""
-    names = {name: tuple(each.name for each in fields(kind)) for name, kind in RECORDS.items()}
+    kinds = (Checkpoint, OuterState, Record, Round, State)
+    names = {kind.__name__: tuple(each.name for each in fields(kind)) for kind in kinds}
     digest = sha256(repr(names).encode()).hexdigest()[:12]
-    assert (FORMAT_VERSION, digest) == (14, "9074a4890267")
+    assert (FORMAT_VERSION, digest) == (15, "9074a4890267")
 
 
 def test_a_result_is_found_for_its_request_and_no_other():
@@ -136,11 +116,11 @@ def test_two_that_write_at_once_leave_one_whole_result():
     assert found["step"] == 19
 
 
-@pytest.mark.parametrize("wrong", [{"runs": ()}, checkpoint().runs[2], (1, 2), None])
+@pytest.mark.parametrize("wrong", [checkpoint().runs[2], (1, 2), None, {"runs": (1,)}])
 def test_what_is_no_checkpoint_is_damaged(wrong):
     checkpoints = Checkpoints.of_run("own")
     checkpoints.results.save(checkpoint_key(1), REQUEST, wrong)
-    with pytest.raises(DamagedStore, match="not a checkpoint"):
+    with pytest.raises(DamagedStore, match="cannot be read"):
         checkpoints.read(1)
     assert checkpoints.find() is None
 
