@@ -85,17 +85,10 @@ _LOADERS: Mapping[str, Callable[..., RawData]] = {
 }
 
 
-def _read_catalogue() -> dict[str, DatasetSpec]:
-    """Return the data sets of `datasets.toml` with their loaders."""
-    text = (files("flows.builtin") / "datasets.toml").read_text(encoding="utf-8")
-    known = {
-        name: {"name": name, "load": _LOADERS[name], **entries}
-        for name, entries in tomllib.loads(text).items()
-    }
-    return TypeAdapter(dict[str, DatasetSpec]).validate_python(known)
-
-
-DATASETS = _read_catalogue()
+_ENTRIES = tomllib.loads((files("flows.builtin") / "datasets.toml").read_text(encoding="utf-8"))
+DATASETS = TypeAdapter(dict[str, DatasetSpec]).validate_python(
+    {name: {"name": name, "load": _LOADERS[name], **each} for name, each in _ENTRIES.items()}
+)
 
 
 def ingest(

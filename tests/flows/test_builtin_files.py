@@ -83,13 +83,6 @@ LINE = b"1,5,1,1,1,2,1,3,1,1"
 
 
 RAW = {
-    "tar: a way up": (FACES, lambda: beside("../ann/ann_up_sad_open_4.pgm")),
-    "tar: an absolute path": (FACES, lambda: beside("/ann/ann_up_sad_open_4.pgm")),
-    "tar: a name twice": (FACES, lambda: beside(f"again/{FACE}")),
-    "tar: a link": (FACES, lambda: beside("x", b"", type=tarfile.SYMTYPE, linkname="/etc/passwd")),
-    "tar: a hard link": (FACES, lambda: beside("x", b"", type=tarfile.LNKTYPE, linkname=FACE)),
-    "tar: a device": (FACES, lambda: beside("x", b"", type=tarfile.CHRTYPE)),
-    "tar: a pipe": (FACES, lambda: beside("x", b"", type=tarfile.FIFOTYPE)),
     "tar: a bomb": (FACES, lambda: beside("bomb", bytes(2**26))),
     "tar: cut short": (FACES, lambda: beside("y")[:-40]),
     "tar: a pickle instead": (FACES, lambda: gzip.compress(PICKLED)),
