@@ -238,15 +238,14 @@ def _projected(table: Table, projector: Projector, rows: ProjectedRows) -> Itera
 
     After the last batch, raise an error that lists all rows that do not fit.
     """
-    pieces = table.pieces()
-    if len(pieces) == 1:
-        for batch in projector.batches(pieces[0], rows):
+    if len(table.parts) == 1:
+        for batch in projector.batches(table.parts[0], rows):
             _report(rows.rows)
             yield batch
     else:
         with threads_of_this_process() as threads:
             for batches, piece_rows in map_in_order(
-                threads, projector.project, pieces, _PIECES_AT_WORK
+                threads, projector.project, table.parts, _PIECES_AT_WORK
             ):
                 rows.merge(piece_rows)
                 _report(rows.rows)

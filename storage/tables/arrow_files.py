@@ -19,8 +19,7 @@ from storage.atomic import explain_os_errors
 from storage.errors import TableError
 from storage.tables.encoding import read_columns
 from storage.tables.files import TableFiles
-from storage.tables.schema import TableOptions
-from storage.tables.sources import Part, Read, Table, batch_rows, is_piece
+from storage.tables.sources import Part, Table, batch_rows, is_piece
 
 # Bytes that are read ahead for each column of a Parquet file.
 _BUFFER_BYTES = 2**18
@@ -60,10 +59,10 @@ def _read_fragment(
 def _read_parquet(
     fragment: pa_dataset.ParquetFileFragment,
     schema: pa.Schema,
-    row_groups: list[int] | None,
+    row_groups: list[int],
     columns: list[str],
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a Parquet file, or of some of its row groups, in batches.
+    """Yield the rows of some row groups of a Parquet file in batches.
 
     A scan by pyarrow.dataset would decode a whole row group at once, which may be all rows. Texts
     come with a dictionary, so that their size is known before they are decoded. Columns that the
@@ -73,8 +72,7 @@ def _read_parquet(
     fields = [schema.field(name) for name in columns]
     stored = [field for field in fields if field.name not in folders]
     if not stored:
-        some = fragment if row_groups is None else fragment.subset(row_group_ids=row_groups)
-        yield from _read_fragment(some, schema, None, columns)
+        yield from _read_fragment(fragment.subset(row_group_ids=row_groups), schema, None, columns)
         return
     texts = [field.name for field in stored if _is_text(field.type)]
     with fragment.filesystem.open_input_file(fragment.path) as file:
@@ -85,8 +83,6 @@ def _read_parquet(
             batch_rows(len(columns)),
             columns=[field.name for field in stored],
             row_groups=row_groups,
-            # Groups of rows are read side by side, each by one thread.
-            use_threads=row_groups is None,
         ):
             for name in texts:
                 _check_decoded_bytes(name, batch.column(name), fragment.path)
@@ -97,32 +93,26 @@ def _read_parquet(
             )
 
 
-def _split_parquet(fragment: pa_dataset.ParquetFileFragment, schema: pa.Schema) -> list[Read]:
-    """Return what reads a few row groups each of a Parquet file."""
-    pieces: list[list[int]] = []
+def _parts(fragment: pa_dataset.Fragment, schema: pa.Schema, scan: Any = None) -> Iterator[Part]:
+    """Yield the parts of a table that have the rows of a file, of Parquet a few row groups each."""
+    if not isinstance(fragment, pa_dataset.ParquetFileFragment):
+        yield Part(fragment.path, schema, partial(_read_fragment, fragment, schema, scan))
+        return
+    pieces: list[list[int]] = [[]]
     rows = 0
     for group in fragment.row_groups:
-        if not pieces or is_piece(rows):
+        if is_piece(rows):
             pieces.append([])
             rows = 0
         pieces[-1].append(group.id)
         rows += group.num_rows
-    return [partial(_read_parquet, fragment, schema, groups) for groups in pieces]
+    for groups in pieces:
+        yield Part(fragment.path, schema, partial(_read_parquet, fragment, schema, groups))
 
 
-def _part(fragment: pa_dataset.Fragment, schema: pa.Schema, scan: Any = None) -> Part:
-    """Return the part of a table with this schema that has the rows of a file."""
-    if not isinstance(fragment, pa_dataset.ParquetFileFragment):
-        return Part(fragment.path, schema, partial(_read_fragment, fragment, schema, scan))
-    read = partial(_read_parquet, fragment, schema, None)
-    return Part(fragment.path, schema, read, partial(_split_parquet, fragment, schema))
-
-
-def open_columnar(
-    files: TableFiles, _types: Types, _options: TableOptions, file_format: str
-) -> Table:
+def open_columnar(files: TableFiles) -> Table:
     """Open Parquet or Feather files; raise a TableError unless their columns agree."""
-    dataset = open_dataset(files, file_format)
+    dataset = open_dataset(files, "parquet" if files.suffix == ".parquet" else "feather")
     for name, kinds in types_by_file(dataset).items():
         check_one_type(name, kinds)
     return dataset_table(files, dataset, is_slow=not files.is_local)
@@ -144,17 +134,22 @@ def copied_pieces(table: Table, kinds: Mapping[str, str], folder: Path) -> Itera
                 if is_piece(rows):
                     break
         fragment = pa_dataset.IpcFileFormat().make_fragment(str(path), LocalFileSystem())
-        yield _part(fragment, first.schema)
+        yield from _parts(fragment, first.schema)
 
 
 def dataset_table(
-    files: TableFiles, dataset: pa_dataset.Dataset, *, is_slow: bool, scan: Any = None
+    files: TableFiles,
+    dataset: pa_dataset.Dataset,
+    *,
+    is_slow: bool,
+    scan: Any = None,
+    note: str = "",
 ) -> Table:
     """Return the table of files that were opened as a data set."""
     schema = pa.schema(field for field in dataset.schema if not _INDEX.fullmatch(field.name))
     fragments = {each.path: each for each in dataset.get_fragments()}
-    parts = tuple(_part(fragments[path], schema, scan) for path in files.paths)
-    return Table(files.description, schema, parts, files, is_slow)
+    parts = (part for path in files.paths for part in _parts(fragments[path], schema, scan))
+    return Table(files.description, schema, tuple(parts), files, is_slow, note)
 
 
 def types_by_file(dataset: pa_dataset.Dataset) -> dict[str, Types]:

@@ -79,8 +79,8 @@ def plan_table(
     files = table.versions()
     features = _feature_names(table, options)
     kinds = _kinds(table, [*features, *options.apart], dates=options.dates)
-    parts = table.pieces() if folder is None else copied_pieces(table, kinds, folder)
-    parts, pieces = (parts, parts) if isinstance(parts, list) else tee(parts)
+    parts = table.parts if folder is None else copied_pieces(table, kinds, folder)
+    parts, pieces = (parts, parts) if isinstance(parts, tuple) else tee(parts)
     work = partial(scan_part, kinds=kinds, options=options)
     scan, rows = empty_scan(kinds, options), []
     for each in work_on_rows(work, parts, executor, on_rows):

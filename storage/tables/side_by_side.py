@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import Any, TypeVar
@@ -62,7 +62,7 @@ def work_on_rows(
     `on_rows` is called with the number of rows that are done; if there is only one piece, by `work`
     itself. Without an executor, threads of this process do the work.
     """
-    if isinstance(pieces, list) and len(pieces) == 1:
+    if isinstance(pieces, Sequence) and len(pieces) == 1:
         yield work(pieces[0], on_rows=on_rows)
         return
     done = 0

@@ -1,9 +1,9 @@
-"""A table is a list of parts, each of which yields its rows in record batches of bounded size."""
+"""A table consists of parts, each of which yields its rows in record batches of bounded size."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from storage.tables.files import SourceFile, TableFiles, explain_errors
 
-# A piece of a table has so many rows, or a few more: row groups of Parquet, or batches of texts.
+# A part of a table has so many rows, or a few more: row groups of Parquet, or batches of texts.
 _PIECE_ROWS = 2**16
 # Bytes of a batch, by 8 for each cell.
 _BATCH_BYTES = 2**23
@@ -31,18 +31,11 @@ class Part:
     description: str  # for people, such as the path
     schema: pa.Schema
     read: Read
-    split: Callable[[], Sequence[Read]] | None = None  # returns what reads its pieces in order
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the rows in batches with these columns."""
         with explain_errors(self.description, self.schema.names):
             yield from self.read(list(columns))
-
-    def pieces(self) -> list[Part]:
-        """Return parts of bounded size, if it can be split, whose rows are its rows."""
-        if self.split is None:
-            return [self]
-        return [replace(self, read=read, split=None) for read in self.split()]
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +44,7 @@ class Table:
 
     description: str
     schema: pa.Schema
-    parts: tuple[Part, ...]  # each has some of the rows, in their order: those of one file
+    parts: tuple[Part, ...]  # each has some of the rows, in their order: a text file has one
     files: TableFiles | None = None  # None for a frame
     is_slow: bool = False  # whether a copy on disk would be much faster to read a second time
     note: str = ""  # what is unusual about how its files are written
@@ -61,24 +54,18 @@ class Table:
         for part in self.parts:
             yield from part.batches(columns)
 
-    def pieces(self) -> list[Part]:
-        """Return parts of bounded size whose rows, one after the other, are those of the table."""
-        with explain_errors(self.description):
-            pieces = [piece for part in self.parts for piece in part.pieces()]
-        return pieces if len(pieces) > 1 else list(self.parts)
-
     def versions(self) -> tuple[SourceFile, ...]:
         """Return the files with their present versions; none for a frame."""
         return self.files.versions() if self.files is not None else ()
 
 
 def is_piece(rows: int) -> bool:
-    """Return whether so many rows are enough for a piece of a table."""
+    """Return whether so many rows are enough for a part of a table."""
     return rows >= _PIECE_ROWS
 
 
 def spans(rows: int) -> Iterator[tuple[int, int]]:
-    """Yield the first row of each piece of a table, and the one after its last."""
+    """Yield the first row of each part of a table, and the one after its last."""
     for start in range(0, rows, _PIECE_ROWS):
         yield start, min(start + _PIECE_ROWS, rows)
 

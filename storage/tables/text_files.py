@@ -7,7 +7,7 @@ import csv
 import io
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 
 import pyarrow as pa
@@ -81,7 +81,7 @@ class Dialect:
         )
 
 
-def open_text(files: TableFiles, types: Types, options: TableOptions, delimiter: str) -> Table:
+def open_text(files: TableFiles, types: Types, options: TableOptions) -> Table:
     """Open text files; types that are not given are inferred from the first rows of each file.
 
     Whole numbers are read as float64, since a later row may have decimals. So is a column whose
@@ -91,6 +91,7 @@ def open_text(files: TableFiles, types: Types, options: TableOptions, delimiter:
     names = [name for name in types if name not in options.keep]
     start = files.start(_START_BYTES)
     _check_first_line(files, start)
+    delimiter = "\t" if files.suffix == ".tsv" else ","
     dialect = find_dialect(start, options, delimiter, names)
     dataset = open_dataset(files, dialect.file_format())
     found = types_by_file(dataset)
@@ -104,7 +105,7 @@ def open_text(files: TableFiles, types: Types, options: TableOptions, delimiter:
     text_format = dialect.file_format(empty_lines=len(found) == 1)
     dataset = open_dataset(files, text_format, pa.schema([*fields, *folders]))
     scan = text_format.default_fragment_scan_options
-    return replace(dataset_table(files, dataset, is_slow=True, scan=scan), note=dialect.note)
+    return dataset_table(files, dataset, is_slow=True, scan=scan, note=dialect.note)
 
 
 def find_dialect(

@@ -22,8 +22,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from storage import StorageError, TableError, ingest_table, list_datasets, open_dataset
 from storage.tables.encoding import Problems
-from storage.tables.files import SUFFIXES
-from storage.tables.formats import FORMATS as READERS
 from storage.tables.formats import open_table
 from storage.tables.new_rows import check_columns, encode_frame, encode_new_rows, open_new_rows
 from storage.tables.schema import TableOptions, TableSchema
@@ -203,7 +201,7 @@ def test_the_size_of_batches_and_pieces_changes_nothing(monkeypatch):
     for size in (1, 7, 64, 299):
         monkeypatch.setattr("storage.tables.formats.batch_rows", lambda _, size=size: size)
         monkeypatch.setattr("storage.tables.sources._PIECE_ROWS", size)
-        assert len(open_table(frame).pieces()) == np.ceil(N / size)
+        assert len(open_table(frame).parts) == np.ceil(N / size)
         # The rows of a frame stay in this process, whatever the executor.
         small = ingest_table(frame, "s", executor=object(), **options)
         assert_allclose(small.X.read(0, N), whole.X.read(0, N), rtol=1e-14)
@@ -510,10 +508,6 @@ def test_numbers_of_every_type(column, expected, target):
     data = ingest_table(pa.table({"x": column, "y": column}), "n", label="y", target=target)
     assert_array_equal(data.X.read(0, 2)[:, 0], expected)
     assert_array_equal(data.y, [0, 1] if target == "classes" else expected)
-
-
-def test_every_known_suffix_has_a_reader():
-    assert set(SUFFIXES) == set(READERS)
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "csv", "csv.gz"])
