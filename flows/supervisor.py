@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from shutil import rmtree
@@ -15,15 +15,14 @@ from types import FrameType
 
 from flows.errors import FlowError, SettingsError
 from flows.reports.html import write_index
-from flows.services.dask import SCHEDULER, dask_scheduler, dask_workers
+from flows.services.dask import SCHEDULER, WORKERS, dask_scheduler, dask_workers
 from flows.services.liveness import is_running, receipts_to_send
 from flows.services.service import (
     TEMPORARY,
     Service,
     ServiceRecord,
     Tell,
-    end_service,
-    ensure_running,
+    choose_port,
     last_record,
     launch_process,
     live_record,
@@ -31,9 +30,10 @@ from flows.services.service import (
     service_processes,
     services_folder,
     services_lock,
+    start_services,
     stop_processes,
 )
-from flows.settings.base import ServiceSettings
+from flows.settings.base import PORTS, ServiceSettings
 from flows.settings.fields import command_words
 from flows.tracking.server import (
     REPORTS,
@@ -53,7 +53,8 @@ from storage import reports_folder
 
 # Name of this process in its record, whose address is that of the API in use.
 NAME = "up"
-
+# All services in the order of their start: each may need those before it.
+_SERVICES = (SERVER, REPORTS, SCHEDULER, WORKERS, WORKER)
 # Seconds between two looks at the processes of the services, and between two requests to them. A
 # service that answers none for so many seconds hangs; a busy machine takes some.
 _EVERY, _ASK_EVERY, _SILENT = 0.5, 10.0, 60.0
@@ -64,13 +65,7 @@ _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 def service_records() -> list[ServiceRecord]:
     """Return the records of this machine's services, the supervisor first, as far as they run."""
-    names = [NAME, *(service.name for service in _all_services())]
-    return [record for name in names if (record := live_record(name))]
-
-
-def _all_services() -> list[Service]:
-    """Return all services in the order of their start: each may need those before it."""
-    return [prefect_server(), report_server(), dask_scheduler(), dask_workers(), prefect_worker()]
+    return [record for name in (NAME, *_SERVICES) if (record := live_record(name))]
 
 
 def running_services() -> dict[str, str | None]:
@@ -93,6 +88,12 @@ def running_services() -> dict[str, str | None]:
     }
 
 
+def why_ended() -> str:
+    """Return why the last `up` ended by itself; empty if it did not, or if one runs."""
+    last = last_record(NAME)
+    return last.ended or "" if last else ""
+
+
 def run_supervised(settings: ServiceSettings, tell: Tell, shown: Callable[[bool], None]) -> None:
     """Keep all services up until the user interrupts, or one of them ends, then end all.
 
@@ -101,25 +102,30 @@ def run_supervised(settings: ServiceSettings, tell: Tell, shown: Callable[[bool]
     """
     avoid_proxies()
     with _interrupt_once():
-        services = _start_or_join(settings, tell)
-        if services is None:
+        with services_lock():
+            services = [] if _is_supervised(settings) else _start_all(settings, tell)
+        if not services:
             shown(True)
             return
+        why = ""
         try:
             shown(False)
             _look_after(services)
         except KeyboardInterrupt:  # the usual end
             with suppress(OSError):  # the terminal may be gone
                 tell("ending all of it ...")
-            _end_locked()
         except BaseException as error:
-            _end_locked(why=str(error))
+            why = str(error)
             raise
+        finally:
+            _ignore_end_signals()
+            with services_lock():
+                _end_all(why)
 
 
 def start_detached(settings: ServiceSettings) -> bool:
     """Let a process of its own run `run_supervised`; return whether another one does already."""
-    with services_lock(NAME):
+    with services_lock():
         if _is_supervised(settings):
             return True
     options = command_words(ServiceSettings, vars(settings))
@@ -146,66 +152,70 @@ def stop_all() -> list[ServiceRecord]:
     # The supervisor may still be starting services, which it then has to end.
     supervisor = {each.process for each in ran if each.name == NAME and each.process}
     stop_processes(supervisor, _STOP_SECONDS)
-    with services_lock(NAME):
+    with services_lock():
         if live_record(NAME) is None:  # no other process has started them again
             _end_all()
     return ran
 
 
-def _start_or_join(settings: ServiceSettings, tell: Tell) -> list[Service] | None:
-    """Start the services; return them in order, or None if another process supervises them."""
-    with services_lock(NAME):
-        if _is_supervised(settings):
-            return None
-        own = ServiceRecord(name=NAME)
-        own.write()
-        new = [each for each in _all_services() if live_record(each.name) is None]
-        try:
-            external = external_api_address()
-            write_index(reports_folder())
-            wanted = _servers(settings, external)
-            servers = ensure_running(wanted, tell)
-            api = external or servers[0].address
-            check_password(api)
-            services = [*servers, *ensure_running(_workers(settings, api), tell)]
-        except BaseException:
-            _ignore_end_signals()
-            _end_services(new)
-            if not service_processes():
-                rmtree(services_folder() / TEMPORARY, ignore_errors=True)
-            own.remove()
-            raise
-        # It has an address when all services run.
-        replace(own, address=api, page=ui_address(api)).write()
-        return services
-
-
 def _is_supervised(settings: ServiceSettings) -> bool:
-    """Return whether a process supervises the services; raise FlowError if they run otherwise."""
-    if live_record(NAME) is None:
+    """Return whether a process supervises the services; raise FlowError if with other options."""
+    record = live_record(NAME)
+    if record is None:
         return False
-    for wanted in (*_servers(settings, external_api_address()), *_workers(settings, None)):
-        wanted.check()
+    wanted = {name: value for name, value in vars(settings).items() if value is not None}
+    if any(record.options.get(name) != value for name, value in wanted.items()):
+        given, other = (
+            ", ".join(f"{name} {value}" for name, value in each.items() if value is not None)
+            for each in (record.options, wanted)
+        )
+        raise FlowError(
+            f"`ism-dask up` runs already, as process {record.pid} with {given}, not with {other}; "
+            "leave out the options that differ, or end it with `ism-dask up --stop`"
+        )
     return True
 
 
-def _servers(settings: ServiceSettings, external: str | None) -> list[Service]:
-    """Return the servers that are wanted, that of Prefect first unless there is an external one."""
+def _start_all(settings: ServiceSettings, tell: Tell) -> list[Service]:
+    """Start the services, and return them in order; end those that a killed supervisor has left."""
+    _end_all()
+    external = external_api_address()
     if external and settings.port:
         raise SettingsError(
             f"`port` is {settings.port}, but PREFECT_API_URL names a server that runs already, "
             f"{external}; leave out --port, or unset the variable"
         )
-    prefect = [] if external else [prefect_server(settings.port)]
-    ports = settings.scheduler_port, settings.dashboard_port
-    reports = report_server(settings.report_port)
-    return [*prefect, reports, dask_scheduler(*ports)]
+    ports = _choose_ports(settings, PORTS.keys() - ({"port"} if external else set()), tell)
+    own = ServiceRecord(name=NAME, options={**vars(settings), **ports})
+    own.write()
+    try:
+        write_index(reports_folder())
+        scheduler = dask_scheduler(ports["scheduler_port"], ports["dashboard_port"])
+        prefect = [] if external else [prefect_server(ports["port"])]
+        servers = [*prefect, report_server(ports["report_port"]), scheduler]
+        start_services(servers, tell)
+        api = external or servers[0].address
+        check_password(api)
+        workers = [dask_workers(settings, scheduler), prefect_worker(api, settings.pool)]
+        start_services(workers, tell)
+    except BaseException:
+        _ignore_end_signals()
+        _end_all()
+        raise
+    # It has an address when all services run.
+    replace(own, address=api, page=ui_address(api)).write()
+    return [*servers, *workers]
 
 
-def _workers(settings: ServiceSettings, api: str | None) -> list[Service]:
-    """Return the workers that are wanted; `api` is the address of the Prefect server."""
-    dask = dask_workers(settings.workers, settings.threads, settings.memory)
-    return [dask, prefect_worker(api, settings.pool)]
+def _choose_ports(settings: ServiceSettings, wanted: Set[str], tell: Tell) -> dict[str, int]:
+    """Return a port for each of these settings: that of the last `up`, if nothing else has it."""
+    last, taken, ports = last_record(NAME), set[int](), {}
+    for name, (title, usual) in PORTS.items():
+        known = last.options.get(name) if last else None
+        if name in wanted:
+            preferred = [known if type(known) is int else usual, usual]
+            ports[name] = choose_port(title, getattr(settings, name), preferred, taken, tell)
+    return ports
 
 
 def _look_after(services: list[Service]) -> None:
@@ -243,34 +253,19 @@ def _given_up(service: Service, what: str) -> FlowError:
     return FlowError(f"the {service.title} {what}, so all else was ended; {log_end(service.name)}")
 
 
-def why_ended() -> str:
-    """Return why the last `up` ended by itself; empty if it did not, or if one runs."""
-    last = last_record(NAME)
-    return str(last.options.get("why", "")) if last and not last.process else ""
-
-
-def _end_locked(why: str = "") -> None:
-    """End all services, undisturbed; the record keeps why, unless the user asked for it."""
-    _ignore_end_signals()
-    with services_lock(NAME):
-        _end_all()
-        if why:
-            # Of no process that lives: this one ends now.
-            ServiceRecord(name=NAME, created=1.0, options={"why": why}).write()
-
-
-def _end_all() -> None:
-    """End every service, then remove the processes and files that remain of them."""
-    _end_services(_all_services())
+def _end_all(why: str = "") -> None:
+    """End every service, last ones first, with all that they have started; record why."""
+    for name in reversed(_SERVICES):
+        record = live_record(name)
+        main = {record.process} if record and record.process else set()
+        if name == WORKER:  # it records the end of the runs that it has started
+            stop_processes(service_processes(name) - main)
+        stop_processes(main)
+        stop_processes(service_processes(name))
     stop_processes(service_processes())
     rmtree(services_folder() / TEMPORARY, ignore_errors=True)
-    ServiceRecord(name=NAME).remove()
-
-
-def _end_services(services: list[Service]) -> None:
-    """End services in reverse order of their start."""
-    for service in reversed(services):
-        end_service(service)
+    if last := last_record(NAME):
+        replace(last, address="", page=None, ended=why).write()
 
 
 @contextmanager

@@ -107,7 +107,7 @@ def _commands() -> dict[str, Callable[[], Any]]:
 @contextmanager
 def _prefect_server() -> Iterator[None]:
     """Run a Prefect server with a home folder of its own in the block."""
-    from flows.services.service import choose_port, ensure_running  # noqa: PLC0415
+    from flows.services.service import choose_port, start_services  # noqa: PLC0415
     from flows.supervisor import stop_all  # noqa: PLC0415
     from flows.tracking.server import (  # noqa: PLC0415
         find_server,
@@ -115,17 +115,13 @@ def _prefect_server() -> Iterator[None]:
         prepare_environment,
     )
 
-    with TemporaryDirectory() as folder:
-        environment = {
-            "ISM_DASK_HOME": folder,
-            "PREFECT_SERVER_API_PORT": str(choose_port("server", None, [4300], set(), say)),
-        }
-        with patch.dict(os.environ, environment):
-            os.environ.pop("PREFECT_API_URL", None)
-            prepare_environment(debug=False)
-            try:
-                ensure_running([prefect_server()], say)
-                find_server()
-                yield
-            finally:
-                stop_all()
+    with TemporaryDirectory() as folder, patch.dict(os.environ, {"ISM_DASK_HOME": folder}):
+        os.environ.pop("PREFECT_API_URL", None)
+        prepare_environment(debug=False)
+        try:
+            port = choose_port("server", None, [4300], set(), say)
+            start_services([prefect_server(port)], say)
+            find_server()
+            yield
+        finally:
+            stop_all()

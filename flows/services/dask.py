@@ -8,14 +8,8 @@ from urllib.parse import urljoin
 
 import httpx
 
-from flows.services.service import (
-    HOST,
-    HOSTS,
-    Service,
-    ServiceRecord,
-    live_record,
-    preferred_ports,
-)
+from flows.services.service import HOST, HOSTS, Service
+from flows.settings.base import ServiceSettings
 
 # Share of the machine's memory for all workers together. The scheduler, the servers and the user
 # need some, too.
@@ -23,11 +17,11 @@ _MEMORY_SHARE = 0.75
 _ORIGINS_VARIABLE = (
     "DASK_DISTRIBUTED__SCHEDULER__DASHBOARD__BOKEH_APPLICATION__ALLOW_WEBSOCKET_ORIGIN"
 )
-# Name of the scheduler among the services.
-SCHEDULER = "dask-scheduler"
+# Names of both among the services.
+SCHEDULER, WORKERS = "dask-scheduler", "dask-workers"
 
 
-def dask_scheduler(port: int | None = None, dashboard_port: int | None = None) -> Service:
+def dask_scheduler(port: int, dashboard_port: int) -> Service:
     """Return the Dask scheduler of this machine, with its dashboard."""
     page = f"http://{HOST}:{dashboard_port}/status"
     # Pages of other servers, which a browser shows, may not open the dashboard.
@@ -35,11 +29,9 @@ def dask_scheduler(port: int | None = None, dashboard_port: int | None = None) -
     return Service(
         name=SCHEDULER,
         title="Dask scheduler",
-        make=dask_scheduler,
-        options={"port": port, "dashboard_port": dashboard_port},
-        ports=preferred_ports(SCHEDULER, port=8786, dashboard_port=8787),
         address=f"tcp://{HOST}:{port}",
         page=page,
+        ports=frozenset({port, dashboard_port}),
         command=[
             *("distributed.cli.dask_scheduler", "--host", HOST, "--port", str(port)),
             *("--dashboard-address", f"{HOST}:{dashboard_port}"),
@@ -50,27 +42,22 @@ def dask_scheduler(port: int | None = None, dashboard_port: int | None = None) -
     )
 
 
-def dask_workers(
-    workers: int | None = None, threads: int | None = None, memory: str | None = None
-) -> Service:
+def dask_workers(settings: ServiceSettings, scheduler: Service) -> Service:
     """Return the workers of our scheduler: by default one for each core, and equal memory.
 
     Each has a nanny that restarts it when it dies.
     """
     from dask.system import CPU_COUNT  # noqa: PLC0415
 
-    count = workers or CPU_COUNT
-    scheduler = live_record(SCHEDULER) or ServiceRecord(name=SCHEDULER)
+    count = settings.workers or CPU_COUNT
     return Service(
-        name="dask-workers",
+        name=WORKERS,
         title="Dask workers",
-        make=dask_workers,
-        options={"workers": workers, "threads": threads, "memory": memory},
         address=scheduler.address,
         command=[
             *("distributed.cli.dask_worker", scheduler.address, "--host", HOST),
-            *("--nworkers", str(count), "--nthreads", str(threads or 1)),
-            *("--memory-limit", memory or str(_MEMORY_SHARE / count)),
+            *("--nworkers", str(count), "--nthreads", str(settings.threads or 1)),
+            *("--memory-limit", settings.memory or str(_MEMORY_SHARE / count)),
             # By default the HTTP server of a worker listens on every interface, even if the worker
             # has no dashboard.
             *("--no-dashboard", "--dashboard-address", f"{HOST}:0"),

@@ -1,4 +1,4 @@
-"""Services, processes that stay up: how they are found, started and ended."""
+"""Services, processes that stay up: how they are started, found and ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,10 @@ class ServiceRecord(ProcessRecord):
     name: str
     address: str = ""  # for programs
     page: str | None = None  # address of its web page
-    options: Mapping[str, Any] = field(default_factory=dict)  # that it was started with
+    # Of `ism-dask up` alone: its settings, and why it ended; empty if the user asked for it, None
+    # while it goes on.
+    options: Mapping[str, Any] = field(default_factory=dict)
+    ended: str | None = None
 
     @property
     def path(self) -> Path:
@@ -60,7 +63,7 @@ def services_folder() -> Path:
 
 
 def log_path(name: str) -> Path:
-    """Return the path of the log of the service `name`, which is also its lock file."""
+    """Return the path of the log of the service `name`."""
     return services_folder() / f"{name}.log"
 
 
@@ -74,109 +77,29 @@ def last_record(name: str) -> ServiceRecord | None:
 def live_record(name: str) -> ServiceRecord | None:
     """Return the record of the service `name`, or None unless its process lives here."""
     record = last_record(name)
-    return record if record and record.process else None
+    return record if record and record.ended is None and record.process else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """A service: a process that stays up."""
+    """A service to start: a process that stays up."""
 
     name: str  # of its record and log
     title: str  # in messages
-    make: Callable[..., Service]  # the function that makes it of its options
-    options: Mapping[str, Any]  # one of a wanted service that is None may have any value
-    # The options that are ports, with those to try first.
-    ports: Mapping[str, Sequence[int]] = field(default_factory=dict)
     address: str  # for programs
     page: str | None = None  # address of its web page
+    ports: frozenset[int] = frozenset()  # those that it listens on
     command: list[str]  # the module to run, and its arguments
     is_ready: Callable[[], bool]  # returns whether it works
     # Environment variables of its process, for those that the user has not set.
     environment: Mapping[str, str] = field(default_factory=dict)
-    # Whether the processes that it starts are runs. They have to end before it, because it records
-    # their end.
-    starts_runs: bool = False
 
-    def check(self) -> ServiceRecord | None:
-        """Return the record of the service if it runs; raise FlowError for other options."""
-        record = live_record(self.name)
-        has = record.options if record else {}
-        wants = {name: value for name, value in self.options.items() if value is not None}
-        others = {name: value for name, value in wants.items() if has.get(name) != value}
-        if record and others:
-            given, wanted = (
-                ", ".join(f"{name} {value}" for name, value in each.items() if value is not None)
-                for each in (has, others)
-            )
-            raise FlowError(
-                f"the {self.title} runs already, as process {record.pid} with {given}, not with "
-                f"{wanted}; leave out the options that differ, or end it with `ism-dask up --stop`"
-            )
-        return record
-
-    def running(self) -> Service | None:
-        """Return the service if it runs, and end it if it hangs."""
-        record = self.check()
-        if record is not None:
-            running = self.make(**record.options)
-            if running.is_up(record.process):
-                return running
-        if record is not None or not self.starts_runs:
-            end_service(self)  # if its process was killed, others may be left
-        return None
-
-    def is_up(self, process: psutil.Process | None) -> bool:
+    def is_up(self, process: psutil.Process) -> bool:
         """Return whether the service is ready, and `process` is the one that answers on its ports.
 
         A program of another user may have taken a port first. It must not get a password.
         """
-        ports = {self.options[name] for name in self.ports}
-        return process is not None and ports <= _ports_of(process) and self.is_ready()
-
-    def with_ports(self, tell: Tell, taken: set[int]) -> Service:
-        """Return the service to start; `tell` and `taken` are as for `choose_port`."""
-        ports = {
-            option: choose_port(self.title, self.options[option], preferred, taken, tell)
-            for option, preferred in self.ports.items()
-        }
-        return self.make(**{**self.options, **ports})
-
-
-def preferred_ports(name: str, **usual: int) -> dict[str, list[int]]:
-    """Return, for each option of a service that is a port, its last value and the usual one."""
-    record = last_record(name)
-    last = record.options if record else {}
-    known = {option: port for option, port in last.items() if type(port) is int and port > 0}
-    return {option: [known.get(option, port), port] for option, port in usual.items()}
-
-
-def choose_port(
-    title: str,
-    named: int | None,
-    preferred: Sequence[int],
-    taken: set[int],
-    tell: Tell,
-) -> int:
-    """Return a free port for the service `title`, and add it to `taken`.
-
-    If the user has `named` a port that is in use, raise FlowError. Else try the `preferred` ones,
-    then those after the last of them, then any, and `tell` so if it is not the first choice. The
-    ports `taken` are those of services that start together, which may not listen yet.
-    """
-    usual = preferred[-1]
-    candidates = [named] if named else [*preferred, *range(usual + 1, usual + _NEXT), 0]
-    free = (_bindable_port(each) for each in candidates if each not in taken)
-    port, first = next(filter(None, free), 0), candidates[0]
-    if port != first:
-        user = "another of these services" if first in taken else _user_of(first)
-        if not port:
-            raise FlowError(
-                f"the port {first} that you named for the {title} is in use by {user}; end that, "
-                "or name another port"
-            )
-        tell(f"port {first} is in use by {user}: the {title} takes {port}")
-    taken.add(port)
-    return port
+        return self.ports <= _ports_of(process) and self.is_ready()
 
 
 def _ports_of(process: psutil.Process) -> set[int]:
@@ -187,13 +110,25 @@ def _ports_of(process: psutil.Process) -> set[int]:
     return set()
 
 
-def _user_of(port: int) -> str:
-    """Return a description of the process that listens on a port, as far as we may see it."""
-    with suppress(psutil.Error, OSError):
-        for each in psutil.net_connections("tcp"):
-            if each.status == psutil.CONN_LISTEN and each.laddr.port == port and each.pid:
-                return f"process {each.pid} ({psutil.Process(each.pid).name()})"
-    return "another process"
+def choose_port(
+    title: str, named: int | None, preferred: Sequence[int], taken: set[int], tell: Tell
+) -> int:
+    """Return a free port for the service `title`, and add it to `taken`.
+
+    If the user has `named` a port that is in use, raise FlowError. Else try the `preferred` ones,
+    then those after the last of them, then any, and `tell` so if it is not the first choice. The
+    ports `taken` are those of services that start together, which may not listen yet.
+    """
+    usual = preferred[-1]
+    candidates = [named] if named else [*preferred, *range(usual + 1, usual + _NEXT), 0]
+    free = (_bindable_port(each) for each in candidates if each not in taken)
+    port = next(filter(None, free), 0)
+    if not port:
+        raise FlowError(f"the port {named} that you named for the {title} is in use; name another")
+    if port != candidates[0]:
+        tell(f"port {candidates[0]} is in use: the {title} takes {port}")
+    taken.add(port)
+    return port
 
 
 def _bindable_port(port: int) -> int | None:
@@ -208,22 +143,40 @@ def _bindable_port(port: int) -> int | None:
 
 
 @contextmanager
-def services_lock(*names: str) -> Iterator[None]:
-    """Let only one process at a time start or end the services of these names."""
-    with explain_os_errors(services_folder()), ExitStack() as locks:
+def services_lock() -> Iterator[None]:
+    """Let only one process at a time start or end the services."""
+    with explain_os_errors(services_folder()):
         make_folder(services_folder(), private=True)
-        for name in names:
-            locks.enter_context(lock_file(log_path(name)))
-        yield
+        with lock_file(log_path("up")):
+            yield
 
 
-def ensure_running(wanted: Sequence[Service], tell: Tell) -> list[Service]:
-    """Start those services that do not run, all at once; return all of them, ready."""
-    taken: set[int] = set()
-    with services_lock(*(each.name for each in wanted)):
-        ready = [each.running() or each.with_ports(tell, taken) for each in wanted]
-        _start_all([each for each in ready if live_record(each.name) is None], tell)
-        return ready
+def start_services(services: Sequence[Service], tell: Tell) -> None:
+    """Start services, all at once, and wait until they are ready."""
+    for service, process in [(each, _launch(each, tell)) for each in services]:
+        until, what = time.monotonic() + _READY_SECONDS, ""
+        while not service.is_up(process):
+            if process.poll() is not None:
+                what = f"ended with status {process.returncode}"
+            elif time.monotonic() > until:
+                what = f"did not become ready within {_READY_SECONDS:.0f} s"
+            if what:
+                raise FlowError(f"the {service.title} {what}; {log_end(service.name)}")
+            time.sleep(0.2)
+
+
+def _launch(service: Service, tell: Tell) -> psutil.Popen:
+    process = launch_process(service.command, service.name, service.environment)
+    ServiceRecord(
+        pid=process.pid,
+        created=process_start(process),
+        name=service.name,
+        address=service.address,
+        page=service.page,
+    ).write()
+    where = service.page or service.address
+    tell(f"starting the {service.title} at {where} (process {process.pid})")
+    return process
 
 
 def launch_process(
@@ -280,16 +233,6 @@ def service_processes(name: str = "") -> set[psutil.Process]:
     return {process for process in processes if process.pid != os.getpid()}
 
 
-def end_service(service: Service) -> None:
-    """End a service with all processes that it has started."""
-    record = live_record(service.name)
-    main = {record.process} if record and record.process else set()
-    if service.starts_runs:
-        stop_processes(service_processes(service.name) - main)
-    stop_processes(main)
-    stop_processes(service_processes(service.name))
-
-
 def stop_processes(processes: set[psutil.Process], grace: float = _GRACE_SECONDS) -> None:
     """Terminate processes; kill those that still live after `grace` seconds."""
     for end, seconds in (
@@ -309,41 +252,3 @@ def log_end(name: str) -> str:
     text = log_path(name).read_text(encoding="utf-8", errors="replace")
     lines = [line.strip() for line in text.split("\n") if line.strip()]
     return f"the end of its log {log_path(name)}: {' | '.join(lines[-3:]) or 'nothing'}"
-
-
-def _start_all(services: Sequence[Service], tell: Tell) -> None:
-    try:
-        # All are launched before the first is waited for.
-        for service, process in [(each, _launch(each, tell)) for each in services]:
-            _wait_until_ready(process, service)
-    except BaseException:
-        for service in services:
-            end_service(service)
-        raise
-
-
-def _launch(service: Service, tell: Tell) -> psutil.Popen:
-    process = launch_process(service.command, service.name, service.environment)
-    ServiceRecord(
-        pid=process.pid,
-        created=process_start(process),
-        name=service.name,
-        address=service.address,
-        page=service.page,
-        options=service.options,
-    ).write()
-    where = service.page or service.address
-    tell(f"starting the {service.title} at {where} (process {process.pid})")
-    return process
-
-
-def _wait_until_ready(process: psutil.Popen, service: Service) -> None:
-    until, what = time.monotonic() + _READY_SECONDS, ""
-    while not service.is_up(process):
-        if process.poll() is not None:
-            what = f"ended with status {process.returncode}"
-        elif time.monotonic() > until:
-            what = f"did not become ready within {_READY_SECONDS:.0f} s"
-        if what:
-            raise FlowError(f"the {service.title} {what}; {log_end(service.name)}")
-        time.sleep(0.2)

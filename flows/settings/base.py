@@ -227,7 +227,17 @@ class TransformSettings(Checked):
 POOL = "local-process"
 
 
-def _port_setting(what: str, usual: int) -> Any:
+# The services with ports, and the usual ones, by the settings that change them.
+PORTS = {
+    "port": ("Prefect server", 4200),
+    "scheduler_port": ("Dask scheduler", 8786),
+    "dashboard_port": ("Dask dashboard", 8787),
+    "report_port": ("report server", 8788),
+}
+
+
+def _port_setting(name: str) -> Any:
+    what, usual = PORTS[name]
     return setting(
         None, about=f"Port of the {what}. Default: the last one, or {usual}.", ge=1, le=65535
     )
@@ -242,10 +252,10 @@ class ServiceSettings(Checked):
     memory: str | None = setting(
         None, about="Memory of each Dask worker, such as 4GB. Default: a fair share."
     )
-    port: int | None = _port_setting("Prefect server", 4200)
-    scheduler_port: int | None = _port_setting("Dask scheduler", 8786)
-    dashboard_port: int | None = _port_setting("Dask dashboard", 8787)
-    report_port: int | None = _port_setting("report server", 8788)
+    port: int | None = _port_setting("port")
+    scheduler_port: int | None = _port_setting("scheduler_port")
+    dashboard_port: int | None = _port_setting("dashboard_port")
+    report_port: int | None = _port_setting("report_port")
     pool: str | None = setting(None, about=f"Work pool whose runs are taken up. Default: {POOL}.")
 
     def __post_init__(self) -> None:

@@ -18,20 +18,13 @@ from urllib.parse import unquote, urlsplit
 import httpx
 
 from flows.errors import FlowError
-from flows.services.service import (
-    HOST,
-    HOSTS,
-    Service,
-    live_record,
-    preferred_ports,
-)
+from flows.services.service import HOST, HOSTS, Service, live_record
 from flows.settings.base import POOL
 from storage import home, reports_folder
 from storage.atomic import explain_os_errors, make_folder
 
 # Names of the three among the services.
 SERVER, WORKER, REPORTS = "prefect-server", "prefect-worker", "reports"
-_USUAL_PORT, _PORT_VARIABLE = 4200, "PREFECT_SERVER_API_PORT"
 # A server needs more than this for the records of one run.
 _PROBE_BYTES = 2**20
 
@@ -59,17 +52,16 @@ _LEVEL_VARIABLES = (
 )
 
 
-def prefect_server(port: int | None = None) -> Service:
+def prefect_server(port: int) -> Service:
     """Return the Prefect server: API, database and UI."""
-    api = _api_address(port)
+    page = f"http://{HOST}:{port}"
+    api = f"{page}/api"
     return Service(
         name=SERVER,
         title="Prefect server",
-        make=prefect_server,
-        options={"port": port},
-        ports=_preferred_ports(),
         address=api,
-        page=ui_address(api),
+        page=page,
+        ports=frozenset({port}),
         command=["prefect", "server", "start", "--host", HOST, "--port", str(port)],
         is_ready=partial(is_healthy, api),
         environment={
@@ -83,7 +75,7 @@ def prefect_server(port: int | None = None) -> Service:
             # By default the UI calls port 4200, whatever the port of the server.
             "PREFECT_SERVER_UI_API_URL": api,
             # Without it, alerts end with "None" in place of a link.
-            "PREFECT_UI_URL": ui_address(api),
+            "PREFECT_UI_URL": page,
             # By default it keeps the events and flow runs of years.
             "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
             # By default a server that is restarted has forgotten the leases of limits that users
@@ -93,7 +85,7 @@ def prefect_server(port: int | None = None) -> Service:
     )
 
 
-def prefect_worker(api: str | None = None, pool: str | None = None) -> Service:
+def prefect_worker(api: str, pool: str | None = None) -> Service:
     """Return a Prefect worker of a work pool of type `process`, which it makes if need be.
 
     If a flow run ends before its worker, the worker marks it as Crashed. If the worker ends first,
@@ -103,8 +95,6 @@ def prefect_worker(api: str | None = None, pool: str | None = None) -> Service:
     return Service(
         name=WORKER,
         title="Prefect worker",
-        make=prefect_worker,
-        options={"api": api, "pool": pool},
         # The name of the work pool whose flow runs it starts.
         address=served,
         command=[
@@ -114,16 +104,15 @@ def prefect_worker(api: str | None = None, pool: str | None = None) -> Service:
         is_ready=partial(_is_served, api, served),
         environment={
             **prefect_environment(),
-            "PREFECT_API_URL": str(api),
+            "PREFECT_API_URL": api,
             # With each call tried for four minutes, the worker lives through an hour without its
             # server. Else it would give up within ten minutes, and end its flow runs.
             "PREFECT_CLIENT_MAX_RETRIES": "7",
         },
-        starts_runs=True,
     )
 
 
-def _is_served(api: str | None, pool: str) -> bool:
+def _is_served(api: str, pool: str) -> bool:
     """Return whether the server has heard of a worker of the work pool lately."""
     with suppress(httpx.HTTPError, ValueError):
         reply = httpx.get(f"{api}/work_pools/{pool}", auth=basic_auth(), timeout=5.0)
@@ -131,17 +120,15 @@ def _is_served(api: str | None, pool: str) -> bool:
     return False
 
 
-def report_server(port: int | None = None) -> Service:
+def report_server(port: int) -> Service:
     """Return the server of the folder of reports: a plain one, of files alone."""
     address = f"http://{HOST}:{port}"
     return Service(
         name=REPORTS,
         title="report server",
-        make=report_server,
-        options={"port": port},
-        ports=preferred_ports(REPORTS, port=8788),  # the next after those of Dask
         address=address,
         page=address,
+        ports=frozenset({port}),
         command=[
             *("http.server", str(port), "--bind", HOST),
             *("--directory", str(reports_folder().absolute())),
@@ -270,20 +257,6 @@ def ui_address(api: str) -> str:
     """Return the address of the UI of the server whose API is at `api`."""
     parts = urlsplit(api)
     return f"{parts.scheme}://{parts.netloc}"
-
-
-def _api_address(port: int | None) -> str:
-    return f"http://{HOST}:{port}/api"
-
-
-def _preferred_ports() -> dict[str, list[int]]:
-    """Return the port in Prefect's environment variable, else the last port and the usual one."""
-    port = os.environ.get(_PORT_VARIABLE)
-    if not port:
-        return preferred_ports(SERVER, port=_USUAL_PORT)
-    if not port.isdecimal() or not 0 < int(port) < 2**16:
-        raise FlowError(f"{_PORT_VARIABLE} is {port!r}; expected a number from 1 to 65535")
-    return {"port": [int(port)]}
 
 
 def is_healthy(api: str, seconds: float = 5.0) -> bool:

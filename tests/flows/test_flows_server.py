@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from urllib.parse import urlsplit
 
@@ -14,21 +15,13 @@ from daskparts import ran
 from support import small_disk, store_own
 from waiting import served
 
-from flows.errors import FlowError
 from flows.services.service import ServiceRecord, live_record, services_folder
-from flows.supervisor import stop_all
+from flows.settings.base import ServiceSettings
+from flows.supervisor import _choose_ports, stop_all
 from flows.tracking.server import check_disk, prefect_server, prepare_environment
 from storage import StorageError, home
 from storage.atomic import make_folder
 from storage.records import to_sealed_json
-
-
-@pytest.fixture
-def _own_server(monkeypatch, tmp_path, unused_port, prefect_home):
-    """Point to a server of this test alone."""
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    monkeypatch.setenv("PREFECT_HOME", str(prefect_home(tmp_path / "prefect")))
-    monkeypatch.setenv("PREFECT_SERVER_API_PORT", str(unused_port))
 
 
 def test_without_a_server_a_command_starts_none(here, monkeypatch):
@@ -64,10 +57,6 @@ def test_a_configured_server_is_never_replaced(here, monkeypatch, unused_port):
     monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{unused_port}/api")
     assert "which PREFECT_API_URL names" in here("crossval", "wine").failed(1)
     assert live_record("prefect-server") is None
-    monkeypatch.delenv("PREFECT_API_URL")
-    monkeypatch.setenv("PREFECT_SERVER_API_PORT", "99999")
-    with pytest.raises(FlowError, match="PREFECT_SERVER_API_PORT is '99999'"):
-        prefect_server()
 
 
 def test_a_stale_record_is_not_another_process():
@@ -81,16 +70,15 @@ def test_a_stale_record_is_not_another_process():
     assert stop_all() == []
 
 
-def test_a_service_takes_its_last_port_again(monkeypatch, unused_port):
-    monkeypatch.delenv("PREFECT_SERVER_API_PORT", raising=False)
+def test_a_service_takes_its_last_port_again(unused_port):
     services_folder().mkdir(parents=True)
-    ServiceRecord(name="prefect-server", created=1.0, options={"port": unused_port}).write()
-    assert prefect_server().with_ports(print, set()).options == {"port": unused_port}
-    monkeypatch.setattr("flows.tracking.server._USUAL_PORT", unused_port)
+    ServiceRecord(name="up", created=1.0, options={"port": unused_port}).write()
+    last = partial(_choose_ports, ServiceSettings(), {"port"}, print)
+    assert last() == {"port": unused_port}
     with socket.create_server(("127.0.0.1", unused_port)):
-        # Else the next one, so that it stays the same as long as the other stays.
-        first, again = (prefect_server().with_ports(print, set()).options for _ in range(2))
-    assert unused_port < first["port"] == again["port"] < unused_port + 10
+        # Else one that stays the same as long as the other stays.
+        first, again = last(), last()
+    assert unused_port != first["port"] == again["port"]
 
 
 def test_a_full_disk_is_named_under_prefect(tmp_path, monkeypatch):

@@ -28,7 +28,6 @@ from flows.reports.view import View
 from flows.runs.inventory import check_files
 from flows.runs.published import History
 from flows.runs.transform import transform_rows
-from flows.services.dask import dask_scheduler
 from flows.services.leases import find_lease
 from flows.services.liveness import ArtifactPage, RunReceipt, receipts_to_send
 from flows.services.service import ServiceRecord, live_record, services_folder
@@ -36,6 +35,7 @@ from flows.settings.base import TransformSettings
 from flows.settings.refresh import RefreshSettings
 from flows.settings.run_file import FLOWS, read_run_file
 from flows.settings.run_file_text import commented_run_file
+from flows.supervisor import why_ended
 from storage.refreshes import HISTORY, history_path
 from storage.runs import LEASE
 from storage.table_ingestion import preview_table
@@ -220,7 +220,7 @@ def read_record(path: Path) -> Reads:
         yield partial(check_files, [path.parents[1].name])
     else:
         yield lambda: live_record("dask-scheduler")
-        yield lambda: dask_scheduler().check()
+        yield why_ended
         yield lambda: list(map(asdict, receipts_to_send("api")))
 
 
