@@ -32,9 +32,8 @@ def up(
 ) -> None:
     """Keep a Prefect server and worker, a Dask cluster and the reports up, until Ctrl-C.
 
-    What runs already is used, and so is the Prefect server that PREFECT_API_URL names. All that it
-    starts listens on 127.0.0.1 only. It ends with an error if one of them ends: systemd or Compose
-    start it again (deploy/).
+    The Prefect server that PREFECT_API_URL names is used. All that it starts listens on 127.0.0.1
+    only. It ends with an error if one of them ends: systemd or Compose start it again (deploy/).
     """
     from flows.supervisor import run_supervised, start_detached, stop_all  # noqa: PLC0415
 

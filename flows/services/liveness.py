@@ -10,11 +10,11 @@ import os
 import platform
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import psutil
 
@@ -103,16 +103,6 @@ class ProcessRecord(ABC):
         return time.time() - self.renewed < DEADLINE
 
 
-@dataclass(frozen=True)
-class ArtifactPage:
-    """A Prefect artifact that the UI shows of a finished run."""
-
-    key: str
-    type: str  # markdown or table
-    data: str  # markdown, or rows in JSON
-    description: str = ""
-
-
 @dataclass(frozen=True, kw_only=True)
 class RunReceipt(ProcessRecord):
     """The receipt of a flow run: what the Prefect server does not know yet of it.
@@ -128,7 +118,8 @@ class RunReceipt(ProcessRecord):
     ended: str = ""  # type of its final state, a name of Prefect's `StateType`; empty while it runs
     name: str = ""  # name of its final state, if it is not that of its type
     message: str = ""
-    pages: tuple[ArtifactPage, ...] = ()  # artifacts that the server does not have yet
+    # Artifacts that the server does not have yet: key, type, data and description of each.
+    pages: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def path(self) -> Path:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from http import HTTPStatus
 from time import time
 from typing import Any
@@ -21,12 +21,7 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import State, StateType
 from prefect.context import SettingsContext, get_settings_context
 from prefect.exceptions import ObjectNotFound
-from prefect.settings import (
-    PREFECT_API_AUTH_STRING,
-    PREFECT_API_URL,
-    PREFECT_CLIENT_MAX_RETRIES,
-    Settings,
-)
+from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
 from prefect.states import Cancelled, Crashed
 
 from flows.errors import FlowError
@@ -38,9 +33,6 @@ from flows.tracking.server import password_message, without_password
 BUSY_RETRIES = 3
 # A busy server takes some seconds for an artifact with pictures.
 _TIMEOUT_SECONDS = 20.0
-# Changed copies of settings, by the id of the original, the name of the setting and its value.
-# The original is held here, too: no other object can get its id then.
-_SETTINGS_CACHE: dict[tuple[int, str, int | None], tuple[Settings, Settings]] = {}
 # In this time after the end of the process, a worker that cancels a run reports that itself.
 _WORKER_SECONDS = 60.0
 # A run in such a state is to begin again: its last attempt has nothing more to say.
@@ -64,7 +56,7 @@ def prefect_client(retries: int = 0) -> Iterator[SyncPrefectClient]:
         settings["verify"] = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         with (
-            temporary_setting(PREFECT_CLIENT_MAX_RETRIES, retries),
+            temporary_settings("client", max_retries=retries),
             get_client(httpx_settings=settings, sync_client=True) as client,
         ):
             yield client
@@ -90,18 +82,15 @@ def server_address() -> str:
 
 
 @contextmanager
-def temporary_setting(setting: Any, value: int | None) -> Iterator[None]:
-    """Change one of Prefect's settings in the block.
+def temporary_settings(part: str, **values: Any) -> Iterator[None]:
+    """Change Prefect's settings of one part, such as "client", in the block.
 
-    Changed settings are cached: for each change Prefect reads its whole environment again, which
-    takes 0.1 s.
+    Prefect's own function reads its whole environment again for that, which takes 0.1 s.
     """
     context = get_settings_context()
-    key = id(context.settings), setting.name, value
-    if key not in _SETTINGS_CACHE:
-        changed = context.settings.copy_with_update({setting: value})
-        _SETTINGS_CACHE[key] = context.settings, changed
-    with SettingsContext(profile=context.profile, settings=_SETTINGS_CACHE[key][1]):
+    changed = {part: getattr(context.settings, part).model_copy(update=values)}
+    settings = context.settings.model_copy(update=changed)
+    with SettingsContext(profile=context.profile, settings=settings):
         yield
 
 
@@ -144,7 +133,7 @@ def send_pages(receipt: RunReceipt, client: SyncPrefectClient) -> RunReceipt:
     if not receipt.pages:
         return receipt
     for page in receipt.pages:
-        client.create_artifact(ArtifactCreate(flow_run_id=UUID(receipt.run), **asdict(page)))
+        client.create_artifact(ArtifactCreate(flow_run_id=UUID(receipt.run), **page))
     sent = replace(receipt, pages=())
     sent.write()
     return sent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import time
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import httpx
@@ -20,7 +21,6 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.exceptions import Abort, FailedRun, ObjectNotFound, TerminationSignal
 from prefect.flow_engine import run_flow as run_by_prefect
 from prefect.runtime import flow_run
-from prefect.settings import PREFECT_FLOWS_HEARTBEAT_FREQUENCY
 from prefect.states import Cancelled, Completed, Failed, Pending
 from prefect.utilities.annotations import quote
 from prefect.utilities.urls import url_for
@@ -43,7 +43,7 @@ from flows.reports.markdown import render_markdown
 from flows.reports.summary import card_line, log_line, summarise
 from flows.reports.view import View
 from flows.results.base import FlowResult, RunResult
-from flows.services.liveness import SET_BY_WORKERS, ArtifactPage, RunReceipt
+from flows.services.liveness import SET_BY_WORKERS, RunReceipt
 from flows.settings.base import FlowSettings
 from flows.tracking.client import (
     BUSY_RETRIES,
@@ -53,14 +53,26 @@ from flows.tracking.client import (
     send_pages,
     send_receipts,
     server_address,
-    temporary_setting,
+    temporary_settings,
 )
 from flows.tracking.live import LiveRun
 from flows.tracking.server import check_disk, report_url, without_password
 from storage import StorageError
 
+Artifact: TypeAlias = dict[str, Any]
+
 # Seconds that a finished run waits for a server that is away, and seconds between two attempts.
 _PATIENCE, _RETRY_SECONDS = 180.0, 1.0
+
+
+def _lower_cancelled(record: logging.LogRecord) -> bool:
+    """Lower the level of the line on a cancelled step, which Prefect logs as an error."""
+    if record.getMessage().startswith("Finished in state Cancelled"):
+        record.levelno, record.levelname = logging.INFO, "INFO"
+    return True
+
+
+logging.getLogger("prefect.task_runs").addFilter(_lower_cancelled)
 
 
 def is_transient(_task: Any, _run: Any, state: State[Any]) -> bool:
@@ -106,7 +118,7 @@ def run_flow(flow: Flow[..., Any], settings: FlowSettings) -> Any:
     try:
         # Heartbeats are not needed: the server learns from the receipt of a run whose process dies.
         # At the end of a flow, their thread notices only once a second that it has to stop.
-        with in_context(begun=begun), temporary_setting(PREFECT_FLOWS_HEARTBEAT_FREQUENCY, None):
+        with in_context(begun=begun), temporary_settings("flows", heartbeat_frequency=None):
             run_by_prefect(flow, made, parameters)
     except (Abort, FailedRun, httpx.HTTPError) as error:
         # A flow that has a result may return a failed state with a name of its own.
@@ -192,15 +204,16 @@ class TrackedRun:
                 "cancels runs of a worker alone"
             )
 
-    def page(self, markdown: str, about: str) -> ArtifactPage:
+    def page(self, markdown: str, about: str) -> Artifact:
         """Return a markdown artifact for `finished`; `about` is the description on its card."""
-        return ArtifactPage(self._key, "markdown", markdown, about)
+        return {"key": self._key, "type": "markdown", "data": markdown, "description": about}
 
-    def table(self, name: str, rows: list[dict[str, Any]], about: str) -> ArtifactPage:
+    def table(self, name: str, rows: list[dict[str, Any]], about: str) -> Artifact:
         """Return a table artifact for `saved`."""
-        return ArtifactPage(f"{self._key}-{name}", "table", json.dumps(rows), about)
+        key, data = f"{self._key}-{name}", json.dumps(rows)
+        return {"key": key, "type": "table", "data": data, "description": about}
 
-    def saved(self, result: RunResult, *tables: ArtifactPage) -> dict[str, Any]:
+    def saved(self, result: RunResult, *tables: Artifact) -> dict[str, Any]:
         """Do the same as `finished` for a saved run, whose page is one of the artifacts.
 
         It says where report, folder and dashboard are, by addresses or in words: a browser opens no
@@ -221,7 +234,7 @@ class TrackedRun:
         return self.finished(result, page, *tables)
 
     def finished(
-        self, result: FlowResult, *pages: ArtifactPage, state: State[Any] | None = None
+        self, result: FlowResult, *pages: Artifact, state: State[Any] | None = None
     ) -> dict[str, Any]:
         """Send the artifacts to the server; return the result as JSON, with id and page of the run.
 
@@ -271,7 +284,7 @@ class TrackedRun:
         self.deliver()
         raise Abort(why)
 
-    def _end(self, state: State[Any], *pages: ArtifactPage) -> None:
+    def _end(self, state: State[Any], *pages: Artifact) -> None:
         """Save the final state and the artifacts of the run in its receipt."""
         self.receipt = replace(
             self.receipt,

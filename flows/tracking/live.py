@@ -105,30 +105,30 @@ class LiveRun:
         tries_at_the_end = _LAST_TRIES
         while tries_at_the_end:
             # The server refuses updates of a run that somebody has deleted.
-            with suppress(ServerUnreachable, ObjectNotFound, httpx.HTTPStatusError):
-                self._follow_with_one_client()
+            with (
+                suppress(ServerUnreachable, ObjectNotFound, httpx.HTTPStatusError),
+                # A new client for each update would cost the server more than the update itself.
+                prefect_client() as client,
+            ):
+                self._update(client)
+                while not self._ended.wait(_SECONDS):
+                    self._update(client)
+                self._update(client)
                 return
             self._beat()
             if self._ended.wait(_RETRY_SECONDS):
                 tries_at_the_end -= 1
                 time.sleep(_LAST_SECONDS)
 
-    def _follow_with_one_client(self) -> None:
-        # Making a new client for each update would cost the server more than the update itself.
-        with prefect_client() as client:
-            self._update(client)
-            while not self._ended.wait(_SECONDS):
-                self._update(client)
-            self._show_description(client)
-            self._show_progress(client, self._text)
-            self._write_log()
-
     def _update(self, client: SyncPrefectClient) -> None:
         """Show the progress of the run, and interrupt it if somebody has ended it."""
         self._beat()
-        self._interrupt_if_ended(client)
+        text = self._text
+        if not self._ended.is_set():  # of a run that is over nothing is left
+            self._interrupt_if_ended(client)
+            text = self._time_left.after(text)
         self._show_description(client)
-        self._show_progress(client, self._time_left.after(self._text))
+        self._show_progress(client, text)
         self._show_dashboard(client)
         self._write_log()
 

@@ -34,7 +34,7 @@ from flows.runs.fit import run_fit
 from flows.runs.inventory import check_files
 from flows.runs.transform import transform_rows
 from flows.services.leases import hold_lease
-from flows.services.liveness import ArtifactPage, RunReceipt
+from flows.services.liveness import RunReceipt
 from flows.services.service import ServiceRecord, services_folder
 from flows.settings.base import TransformSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
@@ -79,7 +79,7 @@ def _download():
         fetch(f"{address}/own.csv", home() / "raw" / "own" / "file")
 
 
-API, PAGES = "http://127.0.0.1", (ArtifactPage("a", "b", "c"),)
+API, PAGES = "http://127.0.0.1", ({"key": "a", "type": "b", "data": "c"},)
 WRITES = {
     "a data set": lambda: store_small(1),
     "an ingest": lambda: ingest("wine", force=True),

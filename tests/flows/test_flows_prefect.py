@@ -147,7 +147,10 @@ def test_an_interrupted_run_is_cancelled_and_not_called_a_crash(serving, monkeyp
     cancelled = {"state": {"type": {"any_": ["CANCELLED"]}}, "name": {"any_": ["wine"]}}
     (run,) = serving.find("flow_runs", flow_runs=cancelled)
     wait(lambda: serving.tasks_of(run["id"]) == {"store wine": "CANCELLED"})
-    assert not any("Crash" in each["message"] for each in serving.logs_of(run["id"]))
+    wait(lambda: "Finished in state Cancelled" in str(serving.logs_of(run["id"])))
+    logs = serving.logs_of(run["id"])
+    assert not any("Crash" in each["message"] for each in logs)
+    assert {each["level"] for each in logs} == {logging.INFO}
 
 
 @pytest.mark.long

@@ -181,6 +181,23 @@ def test_who_hangs_up_while_it_starts_leaves_nothing(up, tmp_path, monkeypatch):
 
 
 @pytest.mark.long
+def test_what_dies_ends_all_of_it_with_an_error(up, tmp_path, monkeypatch, here):
+    monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
+    monkeypatch.setenv("PREFECT_API_URL", up.api)
+    own = start_up("--workers", 1)
+    pids = {each["name"]: each["pid"] for each in own.answer["services"]}
+    psutil.Process(pids["reports"]).kill()
+    _, err = own.process.communicate(timeout=100)
+    assert own.process.returncode == 1
+    assert err.startswith("ism-dask: the report server has ended, so all else was ended; the end")
+    assert _left() == (set(), {".json", ".log"})
+    said = here("up", "--status")
+    assert "nothing runs: the report server has ended" in said.out
+    assert "report server" in here("up", "--status", "--json").answer["ended"]
+    assert here("up", "--stop").out == "no service of ism-dask runs\n"
+
+
+@pytest.mark.long
 @pytest.mark.usefixtures("_soon")
 def test_ctrl_c_ends_all_of_it_and_the_runs_too(up):
     endless = {"dataset": "own", "criterion": "dependence", "engine": "exact", "tol": 1e-12}
@@ -200,23 +217,6 @@ def test_ctrl_c_ends_all_of_it_and_the_runs_too(up):
     assert states[run.replace("-", "")] in {"CRASHED", "CANCELLED"}
     assert service_records() == []
     assert report_url("soon") == ""
-
-
-@pytest.mark.long
-def test_what_dies_ends_all_of_it_with_an_error(up, tmp_path, monkeypatch, here):
-    monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
-    monkeypatch.setenv("PREFECT_API_URL", up.api)
-    own = start_up("--workers", 1)
-    pids = {each["name"]: each["pid"] for each in own.answer["services"]}
-    psutil.Process(pids["reports"]).kill()
-    _, err = own.process.communicate(timeout=100)
-    assert own.process.returncode == 1
-    assert err.startswith("ism-dask: the report server has ended, so all else was ended; the end")
-    assert _left() == (set(), {".json", ".log"})
-    said = here("up", "--status")
-    assert "nothing runs: the report server has ended" in said.out
-    assert "report server" in here("up", "--status", "--json").answer["ended"]
-    assert here("up", "--stop").out == "no service of ism-dask runs\n"
 
 
 def test_a_service_that_hangs_is_given_up(monkeypatch):

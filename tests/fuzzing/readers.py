@@ -29,7 +29,7 @@ from flows.runs.inventory import check_files
 from flows.runs.published import History
 from flows.runs.transform import transform_rows
 from flows.services.leases import find_lease
-from flows.services.liveness import ArtifactPage, RunReceipt, receipts_to_send
+from flows.services.liveness import RunReceipt, receipts_to_send
 from flows.services.service import ServiceRecord, live_record, services_folder
 from flows.settings.base import TransformSettings
 from flows.settings.refresh import RefreshSettings
@@ -185,7 +185,7 @@ def make_records(home: Path) -> Iterator[Path]:
     services_folder().mkdir()
     options = {"port": 8786, "dashboard_port": 8787}
     service = ServiceRecord(name="dask-scheduler", address="tcp://a", page="b", options=options)
-    pages = (ArtifactPage("key", "markdown", "data"),)
+    pages = ({"key": "key", "type": "markdown", "data": "data"},)
     receipt = RunReceipt(run="id", api="api", pid=2**22 + 1, pages=pages)
     for record in (service, receipt):
         record.write()
