@@ -58,6 +58,8 @@ _SERVICES = (SERVER, REPORTS, SCHEDULER, WORKERS, WORKER)
 # Seconds between two looks at the processes of the services, and between two requests to them. A
 # service that answers none for so many seconds hangs; a busy machine takes some.
 _EVERY, _ASK_EVERY, _SILENT = 0.5, 10.0, 60.0
+# The number of ports that are tried, from the usual port on, before any other.
+_NEXT = 10
 # More seconds than the slowest end of all services takes.
 _STOP_SECONDS = 120.0
 _END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -209,12 +211,12 @@ def _start_all(settings: ServiceSettings, tell: Tell) -> list[Service]:
 
 def _choose_ports(settings: ServiceSettings, wanted: Set[str], tell: Tell) -> dict[str, int]:
     """Return a port for each of these settings: that of the last `up`, if nothing else has it."""
-    last, taken, ports = last_record(NAME), set[int](), {}
-    for name, (title, usual) in PORTS.items():
+    last, ports = last_record(NAME), dict[str, int]()
+    for name in sorted(wanted):
+        (title, usual), named = PORTS[name], getattr(settings, name)
         known = last.options.get(name) if last else None
-        if name in wanted:
-            preferred = [known if type(known) is int else usual, usual]
-            ports[name] = choose_port(title, getattr(settings, name), preferred, taken, tell)
+        preferred = [known or usual, *range(usual, usual + _NEXT), 0]
+        ports[name] = choose_port(title, [named] if named else preferred, ports.values(), tell)
     return ports
 
 

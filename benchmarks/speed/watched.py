@@ -119,7 +119,7 @@ def _prefect_server() -> Iterator[None]:
         os.environ.pop("PREFECT_API_URL", None)
         prepare_environment(debug=False)
         try:
-            port = choose_port("server", None, [4300], set(), say)
+            port = choose_port("server", [4300, 0], (), say)
             start_services([prefect_server(port)], say)
             find_server()
             yield

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,8 +24,6 @@ from storage.paths import home
 HOST = "127.0.0.1"
 # The names under which a browser on this machine may open our pages.
 HOSTS = (HOST, "localhost")
-# The number of ports that are tried, from the usual port on, before any other.
-_NEXT = 10
 # Environment variable of every process of a service, and of all processes that it starts.
 _MARK = "ISM_DASK_SERVICE"
 # Seconds within which a service has to be ready, and to end.
@@ -110,24 +108,18 @@ def _ports_of(process: psutil.Process) -> set[int]:
     return set()
 
 
-def choose_port(
-    title: str, named: int | None, preferred: Sequence[int], taken: set[int], tell: Tell
-) -> int:
-    """Return a free port for the service `title`, and add it to `taken`.
+def choose_port(title: str, candidates: Sequence[int], taken: Container[int], tell: Tell) -> int:
+    """Return the first of some ports that is free, for the service `title`; 0 stands for any port.
 
-    If the user has `named` a port that is in use, raise FlowError. Else try the `preferred` ones,
-    then those after the last of them, then any, and `tell` so if it is not the first choice. The
-    ports `taken` are those of services that start together, which may not listen yet.
+    `tell` so if it is not the first one; raise FlowError if none is free. The ports `taken` are
+    those of services that start together, which may not listen yet.
     """
-    usual = preferred[-1]
-    candidates = [named] if named else [*preferred, *range(usual + 1, usual + _NEXT), 0]
     free = (_bindable_port(each) for each in candidates if each not in taken)
-    port = next(filter(None, free), 0)
+    port, first = next(filter(None, free), 0), candidates[0]
     if not port:
-        raise FlowError(f"the port {named} that you named for the {title} is in use; name another")
-    if port != candidates[0]:
-        tell(f"port {candidates[0]} is in use: the {title} takes {port}")
-    taken.add(port)
+        raise FlowError(f"the port {first} that you named for the {title} is in use; name another")
+    if port != first:
+        tell(f"port {first} is in use: the {title} takes {port}")
     return port
 
 
