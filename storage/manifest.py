@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path, PurePosixPath
-from types import MappingProxyType
 
 from storage.atomic import replace_synced, sync
 from storage.errors import DamagedStore
@@ -72,24 +71,17 @@ class Manifest:
         return to_sealed_json({"format": FORMAT, "data_hash": self.data_hash, "files": files})
 
 
-def write_manifest(
-    root: Path, data_hash: str, known: Mapping[str, FileEntry] = MappingProxyType({})
-) -> None:
-    """Sync every file under `root` to the disk, then write the manifest that lists them.
-
-    The files in `known` are on the disk already, and have these entries.
-    """
-    paths = {path.relative_to(root).as_posix(): path for path in sorted(root.rglob("*"))}
-    folders = [path for path in paths.values() if path.is_dir()]
-    new = {name: path for name, path in paths.items() if name not in known and path.is_file()}
+def write_manifest(root: Path, data_hash: str) -> None:
+    """Sync every file under `root` to the disk, then write the manifest that lists them."""
+    paths = sorted(root.rglob("*"))
+    files = {path.relative_to(root).as_posix(): path for path in paths if path.is_file()}
     with ThreadPoolExecutor(_THREADS) as pool:
-        entries = dict(zip(new, pool.map(synced_entry, new.values()), strict=True))
-        list(pool.map(sync, folders))
-    files = {name: entry for name in paths if (entry := known.get(name) or entries.get(name))}
-    replace_synced(root / MANIFEST, Manifest(files, data_hash).text)
+        entries = dict(zip(files, pool.map(_synced_entry, files.values()), strict=True))
+        list(pool.map(sync, (path for path in paths if path.is_dir())))
+    replace_synced(root / MANIFEST, Manifest(entries, data_hash).text)
 
 
-def synced_entry(path: Path) -> FileEntry:
+def _synced_entry(path: Path) -> FileEntry:
     """Sync a file to the disk, and return its entry."""
     with path.open("rb") as handle:
         digest = hashlib.file_digest(handle, "sha256").hexdigest()

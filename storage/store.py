@@ -51,7 +51,6 @@ def commit_group(
     version: int,
     record: Mapping[str, Any],
     fill: Callable[[zarr.Group], str],
-    known: Mapping[str, FileEntry] | None = None,
 ) -> None:
     """Build a group in a hidden folder and rename it to `target` in one step.
 
@@ -62,17 +61,13 @@ def commit_group(
     version, record : int, Mapping
         The version of the format, and plain values, stored as the attributes of the group.
     fill : callable
-        Writes the arrays into the group and returns the digest of their values. It may add files
-        that it has synced to `known`.
-    known : mapping of str to FileEntry, optional
-        Files that `fill` has synced, with their entries.
+        Writes the arrays into the group and returns the digest of their values.
     """
     # The record is a text because Zarr's own JSON has no NaN.
     attributes = {"format_version": version, "record": dumps(record)}
     with workspace(target) as work, explain_os_errors(target):
         group = zarr.create_group(LocalStore(work.payload), zarr_format=3, attributes=attributes)
-        data_hash = fill(group)
-        write_manifest(work.payload, data_hash, known or {})
+        write_manifest(work.payload, fill(group))
         work.publish()
 
 

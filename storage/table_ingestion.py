@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import zarr
@@ -33,7 +33,6 @@ from storage.dataset import (
 )
 from storage.dataset_writing import default_chunk_rows, put_labels, rechunk
 from storage.errors import StorageError, TableError
-from storage.manifest import FileEntry, synced_entry
 from storage.paths import safe_name
 from storage.store import (
     chunk_digest,
@@ -56,19 +55,12 @@ Array = NDArray[Any]
 Progress = Callable[[float, str], None]
 
 
-class Chunk(NamedTuple):
-    """The digest of the rows of a chunk, and the entry of its file, which is on the disk."""
-
-    digest: bytes
-    file: FileEntry
-
-
 @dataclass(frozen=True, eq=False)
 class Piece:
     """Rows that were written."""
 
     rows: int
-    chunks: dict[int, Chunk] = field(default_factory=dict)  # the whole chunks, by number
+    digests: dict[int, bytes] = field(default_factory=dict)  # of the whole chunks, by number
     # The rows (m, d) before and after them, with the number of the first one.
     ends: list[tuple[int, Array]] = field(default_factory=list)
     labels: dict[str, Array] = field(default_factory=dict)  # by their keys in the data set
@@ -199,25 +191,21 @@ def _write_table(
     info: DatasetInfo, plan: TablePlan, executor: Executor | None, on_rows: OnRows
 ) -> None:
     """Write the rows of a plan as a data set."""
-    known: dict[str, FileEntry] = {}
     n, d = plan.schema.rows_stored, len(plan.schema.encoded_names)
     dtype = np.dtype(plan.schema.dtype)
     chunk_rows = min(n, default_chunk_rows(d, dtype))
 
     def fill(group: zarr.Group) -> str:
-        folder = folder_of(group)
         X = create_array(group, "X", (n, d), (chunk_rows, d), dtype)
-        work = partial(write_piece, folder=folder, schema=plan.schema)
-        chunks, labels = _joined(X, folder, work_on_rows(work, plan.jobs, executor, on_rows))
+        work = partial(write_piece, folder=folder_of(group), schema=plan.schema)
+        digests, labels = _joined(X, work_on_rows(work, plan.jobs, executor, on_rows))
         if plan.table.versions() != plan.files:
             raise _changed(plan.table.description)
         check_labels(info, labels, *X.shape)
-        known.update({_chunk_file(number): chunk.file for number, chunk in chunks.items()})
         put_labels(group, labels)
-        digests = [chunks[number].digest for number in sorted(chunks)]
         return chunked_digest(X, chunk_rows, digests, labels)
 
-    commit_group(dataset_path(info.name), FORMAT_VERSION, asdict(info), fill, known)
+    commit_group(dataset_path(info.name), FORMAT_VERSION, asdict(info), fill)
 
 
 def write_piece(
@@ -230,19 +218,18 @@ def write_piece(
     X = zarr.open_array(folder, path="X", mode="r+", zarr_format=3)
     chunk_rows = X.chunks[0]
     labels: dict[str, list[Array]] = {label.key: [] for label in schema.labels}
-    piece, row, whole = Piece(job.rows), job.start, {}
-    with ThreadPoolExecutor(1, thread_name_prefix="sync") as disk:
-        blocks = _encoded(job.part, schema, labels)
-        for rows in rechunk(blocks, chunk_rows, chunk_rows - row % chunk_rows):
-            if row + len(rows) > job.start + job.rows:
-                raise _changed(job.part.description)
-            if len(rows) == chunk_rows and row % chunk_rows == 0:
-                whole[row // chunk_rows] = _write_chunk(X, folder, row, rows, disk)
-            else:
-                piece.ends.append((row, rows.copy()))  # the memory is used again
-            row += len(rows)
-            on_rows(row - job.start)
-        piece.chunks.update({number: synced() for number, synced in whole.items()})
+    piece, row = Piece(job.rows), job.start
+    blocks = _encoded(job.part, schema, labels)
+    for rows in rechunk(blocks, chunk_rows, chunk_rows - row % chunk_rows):
+        if row + len(rows) > job.start + job.rows:
+            raise _changed(job.part.description)
+        if len(rows) == chunk_rows and row % chunk_rows == 0:
+            X[row : row + chunk_rows] = rows
+            piece.digests[row // chunk_rows] = chunk_digest(rows)
+        else:
+            piece.ends.append((row, rows.copy()))  # the memory is used again
+        row += len(rows)
+        on_rows(row - job.start)
     if row != job.start + job.rows:
         raise _changed(job.part.description)
     if job.rows:
@@ -250,32 +237,25 @@ def write_piece(
     return piece
 
 
-def _chunk_file(number: int) -> str:
-    """Return the name of the file of a chunk of X in its group."""
-    return f"X/c.{number}.0"
-
-
-def _joined(
-    X: zarr.Array[Any], folder: Path, pieces: Iterable[Piece]
-) -> tuple[dict[int, Chunk], dict[str, Array]]:
-    """Write the ends of pieces as they come; return all chunks by number, and all labels."""
-    chunks: dict[int, Chunk] = {}
+def _joined(X: zarr.Array[Any], pieces: Iterable[Piece]) -> tuple[list[bytes], dict[str, Array]]:
+    """Write the ends of pieces as they come; return the digests of all chunks, and all labels."""
+    digests: dict[int, bytes] = {}
     labels: dict[str, list[Array]] = {}
 
     def ends() -> Iterator[tuple[int, Array]]:
         for piece in pieces:
-            chunks.update(piece.chunks)
+            digests.update(piece.digests)
             for key, values in piece.labels.items():
                 labels.setdefault(key, []).append(values)
             yield from piece.ends
 
-    chunk_rows, joined = X.chunks[0], {}
-    with ThreadPoolExecutor(1, thread_name_prefix="sync") as disk:
-        for number, parts in groupby(ends(), key=lambda end: end[0] // chunk_rows):
-            rows = np.concatenate([rows for _, rows in parts])
-            joined[number] = _write_chunk(X, folder, number * chunk_rows, rows, disk)
-        chunks.update({number: synced() for number, synced in joined.items()})
-    return chunks, {key: np.concatenate(parts) for key, parts in labels.items()}
+    chunk_rows = X.chunks[0]
+    for number, parts in groupby(ends(), key=lambda end: end[0] // chunk_rows):
+        rows = np.concatenate([rows for _, rows in parts])
+        X[number * chunk_rows : number * chunk_rows + len(rows)] = rows
+        digests[number] = chunk_digest(rows)
+    whole = {key: np.concatenate(parts) for key, parts in labels.items()}
+    return [digests[number] for number in sorted(digests)], whole
 
 
 def _encoded(part: Part, schema: TableSchema, labels: dict[str, list[Array]]) -> Iterator[Array]:
@@ -290,19 +270,6 @@ def _encoded(part: Part, schema: TableSchema, labels: dict[str, list[Array]]) ->
         for key, values in encoded.labels.items():
             labels[key].append(values)
         yield encoded.X
-
-
-def _write_chunk(
-    X: zarr.Array[Any], folder: Path, start: int, rows: Array, disk: Executor
-) -> Callable[[], Chunk]:
-    """Write a chunk; return a function that waits until it is on the disk, and describes it.
-
-    Meanwhile the processor has the next chunk to work on.
-    """
-    X[start : start + len(rows)] = rows
-    file = disk.submit(synced_entry, folder / _chunk_file(start // X.chunks[0]))
-    digest = chunk_digest(rows)
-    return lambda: Chunk(digest, file.result())
 
 
 def _changed(description: str) -> TableError:
