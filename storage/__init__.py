@@ -40,7 +40,7 @@ from storage.refreshes import (
     refresh_lock,
     refresh_run,
     refreshed_names,
-    write_history,
+    write_record,
 )
 from storage.runs import (
     Run,

@@ -1,8 +1,9 @@
-"""The history of a published run: one file of records, and a lock."""
+"""The history of a published run: a file for each record, and a lock."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,13 @@ from storage.atomic import (
     replace_synced,
     visible_entries,
 )
-from storage.errors import DamagedStore, StorageError
+from storage.errors import StorageError
 from storage.paths import home, resolve_under, safe_name
 from storage.records import read_sealed, to_sealed_json
 
-FORMAT_VERSION = 2
-# The files in the folder of a history.
-HISTORY, LOCK = "history.json", "lock"
+FORMAT_VERSION = 3
+# The file beside the records in the folder of a history.
+LOCK = "lock"
 
 
 def refreshes_folder() -> Path:
@@ -33,9 +34,9 @@ def refresh_folder(name: str) -> Path:
     return resolve_under(refreshes_folder(), safe_name(name, "run"))
 
 
-def history_path(name: str) -> Path:
-    """Return the file of the history of run `name`, whether or not it exists."""
-    return refresh_folder(name) / HISTORY
+def record_path(name: str, number: int) -> Path:
+    """Return the file of a record of run `name`, whether or not it exists."""
+    return refresh_folder(name) / f"{number}.json"
 
 
 def refresh_run(name: str, number: int) -> str:
@@ -45,42 +46,56 @@ def refresh_run(name: str, number: int) -> str:
 
 def refreshed_names() -> list[str]:
     """Return the names of the runs that have a history of refreshes."""
-    root = refreshes_folder()
-    return [each.name for each in visible_entries(root) if (each / HISTORY).exists()]
+    names = [each.name for each in visible_entries(refreshes_folder()) if each.is_dir()]
+    return [name for name in names if record_paths(name)]
 
 
-def read_history(name: str) -> list[dict[str, Any]]:
-    """Return the records of all refreshes of run `name`, oldest first.
+def record_paths(name: str) -> dict[int, Path]:
+    """Return the files of the records of run `name` by their numbers, which ascend."""
+    files = visible_entries(refresh_folder(name))
+    return dict(sorted((int(each.stem), each) for each in files if is_record(each.name)))
+
+
+def is_record(file: str) -> bool:
+    """Return whether a file has the name of a record, such as 17.json."""
+    return re.fullmatch(r"[1-9][0-9]*\.json", file) is not None
+
+
+def read_history(name: str) -> dict[int, dict[str, Any]]:
+    """Return the records of all refreshes of run `name` by their numbers, oldest first.
 
     Raises
     ------
     DamagedStore
-        If the file is not as it was written.
+        If a file is not as it was written.
     """
-    path = history_path(name)
-    with explain_os_errors(path, "read"):
-        if not path.exists():
-            return []
-    content = read_sealed(path, "the history of refreshes")
-    version = content.get("format_version")
+    return {number: _read_record(name, path) for number, path in record_paths(name).items()}
+
+
+def _read_record(name: str, path: Path) -> dict[str, Any]:
+    content = read_sealed(path, "a record of refreshes")
+    version = content.pop("format_version", None)
     if version != FORMAT_VERSION:
         raise StorageError(
             f"{path} has format version {version!r}; this version of the package reads "
             f"{FORMAT_VERSION}. Take the one that wrote it; or, to begin a new history, move that "
-            f"file away and remove the run (ism-dask remove run:{name} --force)"
+            f"folder away and remove the run (ism-dask remove run:{name} --force)"
         )
-    records = content.get("refreshes")
-    if not isinstance(records, list) or not all(isinstance(each, dict) for each in records):
-        defect = "`refreshes` is no list of records"
-        raise DamagedStore(f"{path} is damaged: {defect}", path.name, defect)
-    return records
+    return content
 
 
-def write_history(name: str, records: Sequence[Mapping[str, Any]]) -> None:
-    """Write the records of run `name`, oldest first: all of them are written, or nothing."""
+def write_record(name: str, number: int, record: Mapping[str, Any]) -> None:
+    """Write a record of run `name` in the place of an earlier one, all of it or nothing."""
     make_folder(refresh_folder(name))
-    content = {"format_version": FORMAT_VERSION, "refreshes": list(records)}
-    replace_synced(history_path(name), to_sealed_json(content))
+    content = {**record, "format_version": FORMAT_VERSION}
+    replace_synced(record_path(name, number), to_sealed_json(content))
+
+
+def remove_record(name: str, number: int) -> None:
+    """Remove a record of run `name`, which a later one repeats."""
+    path = record_path(name, number)
+    with explain_os_errors(path):
+        path.unlink(missing_ok=True)
 
 
 @contextmanager

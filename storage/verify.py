@@ -18,9 +18,10 @@ from storage.partial_results import PARTIAL, PartialResults
 from storage.paths import resolve_under
 from storage.records import read_sealed
 from storage.refreshes import (
-    HISTORY,
     LOCK,
+    is_record,
     read_history,
+    record_paths,
     refresh_run,
     refreshed_names,
     refreshes_folder,
@@ -191,12 +192,14 @@ def _check_lease(path: Path, on_bytes: OnBytes) -> tuple[Problem, ...]:
 
 
 def _check_history(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
-    on_bytes((folder / HISTORY).stat().st_size)
+    for path in record_paths(folder.name).values():
+        on_bytes(path.stat().st_size)
     try:
-        yield from _problems_of_published(folder.name, read_history(folder.name))
+        history = [*read_history(folder.name).values()]
+        yield from _problems_of_published(folder.name, history)
     except StorageError as error:
-        yield Problem(folder / HISTORY, error.what)
-    yield from _unexpected_entries(folder, {HISTORY, LOCK}.__contains__)
+        yield Problem(folder / error.file, error.what)
+    yield from _unexpected_entries(folder, lambda name: name == LOCK or is_record(name))
 
 
 def _problems_of_published(name: str, history: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:

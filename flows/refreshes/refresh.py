@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,13 @@ from flows.runs.published import History, numbers_of, publishing
 from flows.runs.table_ingestion import ingest_changed
 from flows.runs.transform import transform_rows
 from flows.settings.base import TransformSettings
-from flows.settings.choices import table_options
 from flows.settings.fields import deciding
 from flows.settings.refresh import RefreshSettings
 from flows.settings.run_file import RunFile, read_run_file
 from flows.settings.runs import FitSettings
 from ism_dask.status import Status
 from storage import (
+    Dataset,
     Model,
     StorageError,
     load_model,
@@ -45,8 +46,7 @@ from storage import (
     refreshed_names,
     saved_run_path,
 )
-from storage.tables.files import have_versions
-from storage.tables.formats import open_table
+from storage.records import dumps
 
 # The fields of a record of which the run file has no outputs, or they are as they were.
 _NO_OUTPUTS: Mapping[str, Any] = {"written": (), "reasons": ()}
@@ -143,14 +143,14 @@ class _Refresh:
         """Return the result of the refresh, which is in the history then."""
         # All settings of table and fit that decide the result.
         settings = {"data": deciding(self._ingest), "fit": deciding(self._plan.settings)}
-        files = self._files()
-        last = self._history.last_made
-        if last and not force and files and (last.files, last.settings) == (files, settings):
+        data = ingest_changed(self._ingest)
+        last, source = self._history.last_made, _digest_of(data)
+        if last and not force and (last.source, last.settings) == (source, settings):
             return self._unchanged(last)
         has_run = saved_run_path(self._name) is not None
         published = load_model(self._name) if has_run else None
         run = refresh_run(self._name, 1 + len(self._history.runs))
-        labelled, fitted, new = self._fit(run, published)
+        labelled, fitted, new = self._fit(run, data, published)
         comparison, equal = None, share_of_equal_rows(labelled)
         if published is not None:
             report_progress(0.97, "compare with the published run")
@@ -164,7 +164,7 @@ class _Refresh:
             outcome = outputs_or_reason(lambda: self._plan, self._name, new)
         record = replace(self._record_of(run, new, state), equal_rows=equal)
         return self._history.add(
-            replace(record, comparison=comparison, files=files, settings=settings, **outcome)
+            replace(record, comparison=comparison, source=source, settings=settings, **outcome)
         )
 
     def _record_of(self, run: str, model: Model, state: str) -> RefreshResult:
@@ -188,19 +188,14 @@ class _Refresh:
         later = self._history.records[self._history.records.index(last) :]
         if last.reasons and not any(each.state == UNCHANGED for each in later):
             outputs = outputs_or_reason(lambda: self._plan, self._name)
-        record = replace(last, comparison=None, files=(), settings={})
+        record = replace(last, comparison=None, source="", settings={})
         state = FAILED if outputs["reasons"] else UNCHANGED
         return self._history.add(replace(record, state=state, **outputs))
 
-    def _files(self) -> tuple[Mapping[str, Any], ...]:
-        """Return the files of the source with their versions; none if these are unknown."""
-        options = table_options(self._ingest)
-        files = open_table(self._ingest.dataset, options).versions()
-        return tuple(map(asdict, files)) if have_versions(files) else ()
-
-    def _fit(self, run: str, published: Model | None) -> tuple[LabelledDataset, FitResult, Model]:
-        """Ingest the table and fit W, from the published one if the columns are the same."""
-        data = ingest_changed(self._ingest)
+    def _fit(
+        self, run: str, data: Dataset, published: Model | None
+    ) -> tuple[LabelledDataset, FitResult, Model]:
+        """Fit W to the table, from the published one if the columns are the same."""
         settings = self._plan.stored_as(data.info.folder).settings
         assert isinstance(settings, FitSettings)
         settings = replace(settings, run=run, force=True)
@@ -214,6 +209,12 @@ class _Refresh:
                 if published.config["criterion"] == settings.criterion and not stayed:
                     start, settings = published, replace(settings, start_from=self._name)
         return label_of(data, settings), *fit_and_save(settings, data, start)
+
+
+def _digest_of(data: Dataset) -> str:
+    """Return a digest of the rows of a table, and of how its columns were read."""
+    schema = dumps(data.info.table and data.info.table["schema"])
+    return sha256(f"{data.data_hash}{schema}".encode()).hexdigest()
 
 
 def write_outputs(

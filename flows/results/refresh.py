@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from flows.results.base import FlowResult, JsonRecord
 from storage import DamagedStore, read_history
-from storage.refreshes import history_path
+from storage.refreshes import record_path
 
 # How a refresh ends: the source is as it was; the new run is published; it is not.
 UNCHANGED, PUBLISHED, SUSPICIOUS = "unchanged", "published", "suspicious"
@@ -101,7 +101,7 @@ class RefreshResult(FlowResult):
     seconds: float = 0.0
     iterations: int = 0
     comparison: Comparison | None = None  # None for the first run
-    files: tuple[Mapping[str, Any], ...] = ()  # those that were read, with their versions
+    source: str = ""  # digest of the rows, and of how their columns were read
     settings: Mapping[str, Any] = field(default_factory=dict)  # all that decide the result
     model_hash: str = ""  # digest of the saved model
     written: tuple[str, ...] = ()  # outputs of the run file
@@ -122,11 +122,22 @@ class RefreshResult(FlowResult):
         """Whether the run of the record was made by it."""
         return self.state in (PUBLISHED, SUSPICIOUS)
 
+    def repeats(self, other: RefreshResult) -> bool:
+        """Return whether a record says the same as an earlier one, and of the same run."""
+        says, said = ((each.state, each.run, each.reasons) for each in (self, other))
+        return says == said and self.state != ROLLED_BACK
 
-def refresh_records(name: str) -> tuple[RefreshResult, ...]:
-    """Return the records of all refreshes of a run, oldest first; raise DamagedStore for others."""
-    try:
-        return tuple(RefreshResult.from_json(each) for each in read_history(name))
-    except (TypeError, ValueError) as error:
-        path, defect = history_path(name), f"not the records that were written ({error})"
-        raise DamagedStore(f"{path} is damaged: {defect}", path.name, defect) from error
+
+def refresh_records(name: str) -> dict[int, RefreshResult]:
+    """Return the records of all refreshes of a run by their numbers, oldest first.
+
+    Raise DamagedStore for others.
+    """
+    records = {}
+    for number, content in read_history(name).items():
+        try:
+            records[number] = RefreshResult.from_json(content)
+        except (TypeError, ValueError) as error:
+            path, defect = record_path(name, number), f"not the record that was written ({error})"
+            raise DamagedStore(f"{path} is damaged: {defect}", path.name, defect) from error
+    return records

@@ -21,7 +21,6 @@ from flows.results.refresh import (
     BEGUN,
     FAILED,
     PUBLISHED,
-    ROLLED_BACK,
     RefreshResult,
     refresh_records,
 )
@@ -32,10 +31,10 @@ from storage import (
     model_hash,
     refresh_lock,
     remove_run,
-    write_history,
+    write_record,
 )
 from storage.records import restored
-from storage.refreshes import LOCK, refresh_folder
+from storage.refreshes import LOCK, refresh_folder, remove_record
 
 
 def numbers_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -69,11 +68,16 @@ class RefreshProcess(ProcessRecord):
 
 
 class History:
-    """The history of a published run; its `records` are sorted, oldest first."""
+    """The history of a published run."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.records = list(refresh_records(name))
+        self._saved = refresh_records(name)
+
+    @property
+    def records(self) -> list[RefreshResult]:
+        """All records, oldest first."""
+        return [*self._saved.values()]
 
     @property
     def runs(self) -> list[str]:
@@ -112,28 +116,27 @@ class History:
 
     def begin(self, file: str) -> None:
         """Record that a refresh begins; one whose process died has failed."""
-        died: dict[str, Any] = {"process": None, "reasons": ("its process ended without a word",)}
-        self.records = [
-            replace(each, state=FAILED, **died) if each.state == BEGUN else each
-            for each in self.records
-        ]
+        number = max(self._saved, default=0)
+        if number and self._saved[number].state == BEGUN:
+            died = replace(self._saved[number], state=FAILED, process=None)
+            self._write(number, replace(died, reasons=("its process ended without a word",)))
         process = asdict(RefreshProcess(name=self.name))
         record = RefreshResult(name=self.name, state=BEGUN, file=file, process=process)
-        self.records.append(_signed(record))
-        self._write()
+        self._write(number + 1, _signed(record))
 
     def add(self, record: RefreshResult) -> RefreshResult:
         """Record what has happened, and return the record; one like the last is counted with it."""
-        while self.records and self.records[-1].state == BEGUN:
-            self.records.pop()
-        record = _signed(record)
-        last = self.records[-1] if self.records else record
-        same = (last.state, last.run, last.reasons) == (record.state, record.run, record.reasons)
-        if self.records and same and record.state != ROLLED_BACK:
-            self.records.pop()
+        record, numbers = _signed(record), [*self._saved]
+        has_begun = bool(numbers) and self._saved[numbers[-1]].state == BEGUN
+        number = numbers.pop() if has_begun else max(numbers, default=0) + 1
+        last = self._saved[numbers[-1]] if numbers else None
+        is_repeated = last is not None and record.repeats(last)
+        if last is not None and is_repeated:
             record = replace(last, time=record.time, by=record.by, times=last.times + 1)
-        self.records.append(record)
-        self._write()
+        self._write(number, record)
+        if is_repeated:
+            del self._saved[numbers[-1]]
+            remove_record(self.name, numbers[-1])
         return record
 
     def fail(self, reason: str) -> None:
@@ -152,20 +155,19 @@ class History:
         """Remove the files of runs; other runs that have the names since then stay."""
         old = dict.fromkeys(runs, "")
         old |= {each.run: each.model_hash for each in self.records if each.run in old}
-        if any(each.run in old and not each.pruned for each in self.records):
-            # First: a removal that was killed is completed by the next one.
-            self.records = [
-                replace(each, pruned=each.pruned or each.run in old) for each in self.records
-            ]
-            self._write()
+        for number, each in self._saved.items():
+            if each.run in old and not each.pruned:
+                # First: a removal that was killed is completed by the next one.
+                self._write(number, replace(each, pruned=True))
         for run, digest in old.items():
             # A damaged run or lease: somebody should look at it.
             with suppress(DamagedStore, FlowError):
                 if not _is_computed(run) and model_hash(run) in ("", digest):
                     remove_run(run)
 
-    def _write(self) -> None:
-        write_history(self.name, [each.to_json() for each in self.records])
+    def _write(self, number: int, record: RefreshResult) -> None:
+        self._saved[number] = record
+        write_record(self.name, number, record.to_json())
 
 
 def _signed(record: RefreshResult) -> RefreshResult:

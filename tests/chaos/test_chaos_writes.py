@@ -38,7 +38,7 @@ from flows.services.liveness import RunReceipt
 from flows.services.service import ServiceRecord, services_folder
 from flows.settings.base import TransformSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
-from storage import Checkpoints, PartialResults, home, ingest_table, write_history
+from storage import Checkpoints, PartialResults, home, ingest_table, write_record
 
 
 def fit(run):
@@ -57,7 +57,7 @@ def furnish():
     beside().mkdir()
     rows = "".join(f"{n % 7},{n % 5},{'no' if n % 2 else 'yes'}\n" for n in range(2000))
     (beside() / "own.csv").write_text(f"a,b,y\n{rows}")
-    write_history("own", [{"state": "published"}])
+    write_record("own", 1, {"state": "published"})
     for name in ("a table", "a slip", "a record", "a report", "new features"):
         WRITES[name]()
     (home() / "raw" / "own" / "file").write_bytes(b"old")
@@ -96,7 +96,7 @@ WRITES = {
     ),
     "a slip": lambda: RunReceipt(run="0" * 32, api=API, pages=PAGES).write(),
     "a record": lambda: ServiceRecord(name="own", address=API).write(),
-    "a history": lambda: write_history("own", [{"state": "unchanged"}]),
+    "a history": lambda: write_record("own", 1, {"state": "unchanged"}),
     "a fit": lambda: run_fit(fit("new")),
     "folds": lambda: run_crossval(
         CrossvalSettings(dataset="wine", criterion="dependence", first=1, run="new")

@@ -5,7 +5,7 @@ import shutil
 import pytest
 from shop import QUICK_FILE, killed_at, open_shop, refreshed, write_part
 
-from flows.results.refresh import refresh_records
+from flows.results.refresh import RefreshResult, refresh_records
 from flows.runs.published import History
 from flows.services.leases import hold_lease
 from storage import (
@@ -18,8 +18,9 @@ from storage import (
     publish_run,
     run_folder,
     saved_run_path,
-    write_history,
+    write_record,
 )
+from storage.refreshes import record_paths
 
 DEPENDENCE = ("--criterion", "dependence", "--sigma", "median", "--plain")
 FIT = ("fit", "shop", "-q", 1, *DEPENDENCE)
@@ -80,7 +81,7 @@ def test_a_run_of_the_name_of_a_pruned_one_stays(here, run_file):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("moment", ["write_history", "remove_run"])
+@pytest.mark.parametrize("moment", ["write_record", "remove_run"])
 def test_a_killed_pruning_is_completed_by_the_next(here, run_file, moment):
     run_file.write_text(QUICK_FILE)
     for _ in range(3):
@@ -142,6 +143,21 @@ def test_data_sets_and_runs_are_removed_by_their_names(here, fitted_wine):
         assert lease_path("busy").exists()
 
 
+def test_a_record_is_written_alone_and_one_like_the_last_takes_its_place(here):
+    history = History("sales")
+    for state in ("published", "unchanged", "unchanged"):
+        history.begin("sales.toml")
+        history.add(RefreshResult(name="sales", state=state, run="sales-0001"))
+        files = {each: each.read_bytes() for each in record_paths("sales").values()}
+    assert [(each.state, each.times) for each in History("sales").records] == [
+        ("published", 1),
+        ("unchanged", 2),
+    ]
+    history.fail("no disk")
+    after = {each: each.read_bytes() for each in record_paths("sales").values()}
+    assert files.items() < after.items()
+
+
 @pytest.mark.parametrize(
     "record",
     [
@@ -152,12 +168,12 @@ def test_data_sets_and_runs_are_removed_by_their_names(here, fitted_wine):
 )
 def test_a_history_of_other_records_is_damage(monkeypatch, tmp_path, record):
     monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
-    write_history("sales", [record])
-    with pytest.raises(DamagedStore, match="not the records that were written"):
+    write_record("sales", 1, record)
+    with pytest.raises(DamagedStore, match="not the record that was written"):
         refresh_records("sales")
 
 
 def test_a_refresh_of_a_process_that_is_none_has_ended(here):
-    write_history("sales", [{"name": "sales", "state": "begun", "process": {"pid": 2**40}}])
+    write_record("sales", 1, {"name": "sales", "state": "begun", "process": {"pid": 2**40}})
     assert "ended without a word" in here("history", "sales").out
     assert "no process computes" in here("cancel", "sales").failed(2)

@@ -365,9 +365,9 @@ def test_two_refreshes_at_once_are_refused(here, run_file):
 
 def test_a_damaged_history_is_named(here, run_file):
     refreshed(here, run_file)
-    path = home() / "refreshes" / "sales" / "history.json"
+    path = home() / "refreshes" / "sales" / "1.json"
     text = path.read_text()
-    later = to_sealed_json({"format_version": 7, "refreshes": []})
+    later = to_sealed_json({"format_version": 7})
     for damaged in ("{", "[]", text[:-20], text.replace("400", "401"), later):
         path.write_text(damaged)
         assert str(path) in here("run", run_file, "--plain").failed(1)

@@ -35,7 +35,7 @@ def test_a_schedule_refreshes_what_has_changed(tmp_path, up, apart):
     assert History("sales").published == "sales-0002"
     assert model_hash("sales") != before
     assert load_model("sales").config["start_from"] == "sales"
-    last = read_history("sales")[-1]
+    last = [*read_history("sales").values()][-1]
     assert (last["state"], last["rows"]) == ("published", 440)
     assert last["by"].startswith("Prefect worker")
     write_part(tmp_path, "c", 400, shift=30.0)
@@ -52,7 +52,7 @@ def test_a_schedule_refreshes_what_has_changed(tmp_path, up, apart):
     state = _run_now(up)["state"]
     assert state["type"] == "FAILED"
     assert f"the run file {run_file} cannot be read" in state["message"]
-    assert read_history("sales")[-1]["state"] == "failed"
+    assert [*read_history("sales").values()][-1]["state"] == "failed"
 
 
 def _schedule(apart, run_file, cron):

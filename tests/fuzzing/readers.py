@@ -36,7 +36,7 @@ from flows.settings.refresh import RefreshSettings
 from flows.settings.run_file import FLOWS, read_run_file
 from flows.settings.run_file_text import commented_run_file
 from flows.supervisor import why_ended
-from storage.refreshes import HISTORY, history_path
+from storage.refreshes import is_record, record_path
 from storage.runs import LEASE
 from storage.table_ingestion import preview_table
 from storage.tables.formats import open_table
@@ -198,12 +198,12 @@ def make_records(home: Path) -> Iterator[Path]:
     with suppress(FlowError):
         refresh(RefreshSettings(file=str(file)))  # suspicious
     History("sales").begin(str(file))
-    yield history_path("sales")
+    yield record_path("sales", 1)
 
 
 def read_record(path: Path) -> Reads:
     """Yield what reads a record of a kind, alone and in lists."""
-    if path.name == HISTORY:
+    if is_record(path.name):
         for output, page in zip(OUTPUTS, ("history.html", "history.md"), strict=True):
             yield partial(run_file.history, "sales", out=path.parents[2] / page, output=output)
         yield lambda: [(each.before, each.file, each.last_made) for each in [History("sales")]]

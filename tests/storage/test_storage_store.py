@@ -22,7 +22,7 @@ from storage import (
     open_dataset,
     read_history,
     safe_name,
-    write_history,
+    write_record,
 )
 from storage.manifest import MANIFEST, Manifest, check_presence, read_manifest
 from storage.paths import resolve_under
@@ -171,7 +171,7 @@ def test_a_manifest_with_other_types_is_damage(root, length, hashed):
 
 def test_a_history_that_is_no_list_is_damage(monkeypatch, tmp_path):
     monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
-    write_history("sales", {"state": "published"})
+    write_record("sales", 1, {"state": "published"})
     with pytest.raises(DamagedStore, match="no list of records"):
         read_history("sales")
 
