@@ -20,9 +20,7 @@ from storage import (
     home,
     load_model,
     open_dataset,
-    read_history,
     safe_name,
-    write_record,
 )
 from storage.manifest import MANIFEST, Manifest, check_presence, read_manifest
 from storage.paths import resolve_under
@@ -167,13 +165,6 @@ def test_a_manifest_with_other_types_is_damage(root, length, hashed):
     (root / MANIFEST).write_text(Manifest({CHUNK: entry}, hashed).text)
     with pytest.raises(DamagedStore, match="another type"):
         read_manifest(root)
-
-
-def test_a_history_that_is_no_list_is_damage(monkeypatch, tmp_path):
-    monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
-    write_record("sales", 1, {"state": "published"})
-    with pytest.raises(DamagedStore, match="no list of records"):
-        read_history("sales")
 
 
 @pytest.mark.parametrize(
