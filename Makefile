@@ -56,7 +56,7 @@ long: $(READY)  ## Run tests of up to two minutes each: documentation, clusters,
 	$(BIN)/python -m pytest $(BESIDE) -m '(long or chaos) and not minutes'
 
 fuzz: $(READY)  ## Alter files of every kind at random, ten minutes for each reader; FINDINGS=folder has what fails
-	nice $(BIN)/python -m tests.fuzzing --seconds 600 --seed $$(date +%j) --keep $(or $(FINDINGS),findings)
+	FUZZ_SECONDS=600 FUZZ_SEED=$$(date +%j) nice $(BIN)/pytest -q tests/fuzzing/altered_files.py
 
 browser:  ## Install the Chromium of Debian that the tests of pages open (needs root)
 	@command -v chromium >/dev/null || { apt-get update -q && apt-get install -qy --no-install-recommends chromium; }

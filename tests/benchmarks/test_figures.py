@@ -38,32 +38,6 @@ SHORT = {
     "small": {"_FITS": 1, "_SMALL": 1},
     "quick": {"_SMALL": 1, "_REPEATS": 1},
 }
-# These take the whole MNIST, minutes of many fits, a card, a server, or packages that are missing.
-ELSEWHERE = {
-    "certainty_unseen",
-    "clusters10k",
-    "clusters60k",
-    "dense9000",
-    "guided",
-    "ingest_csv",
-    "mnist",
-    "mnist60k",
-    "overhead",
-    "polynomial60k",
-    "power",
-    "predicted60k",
-    "predicted_scale",
-    "recovery",
-    "scale",
-    "soak",
-    "startup",
-    "tiles",
-    "tiles60k",
-    "unfolded",
-    "unfolded60k",
-    "verified60k",
-    "workers",
-}
 
 
 def _head(value, count):
@@ -90,7 +64,3 @@ def test_a_figure_runs(name, monkeypatch):
     assert isinstance(found["must"], str)
     assert isinstance(bool(found["met"]), bool)
     assert found.get("table") or any(isinstance(value, float) for value in found.values())
-
-
-def test_every_figure_is_tried_here_or_named():
-    assert set(all_figures()) == set(SHORT) | ELSEWHERE

@@ -171,39 +171,12 @@ def test_what_is_lost_is_marked():
         assert cells_of([own, other])[0].lost == tuple(lost)
 
 
-def test_the_published_graph_is_held_to_the_published_agreement():
-    pairs = (("ism-graph", 0.3), ("ism", 0.3), ("stiefel", 9.0))
-    measured = [_found(*each, score=0.85, paradigm="unsupervised") for each in pairs]
-    (alone,) = cells_of(measured[:1])
-    assert alone.lost == ("NMI below the published 0.860 - 0.000",)
-    # Its J has degrees in it, so that it is compared with nobody's.
-    assert cells_of(measured)[0].lost == alone.lost
-
-
-def test_nca_ends_when_its_time_is_up():
-    X, y = (each[:600] for each in methods.rows_in_memory("digits"))
-    request = methods.Request(q=3, kernel="", cap=1e-3, seed=0)
-    found = methods.fit_method("nca", request, X.astype(float), y)
-    assert found.facts["status"] == "over the cap"
-    assert found.model.transform(X).shape == (600, 3)
-
-
 @pytest.mark.parametrize("method", [name for name, each in METHODS.items() if not each.solver])
 def test_reference_points_learn_from_the_training_rows_alone(method):
     settings = replace(WINE, parts="references", methods=method)
     result = next(iter(cells.table_cells("references", settings))).measure(1)
     assert 0.85 < result["score"] <= 1
     assert "cost" not in result
-
-
-def test_lines_stop_where_they_would_take_too_long():
-    lines = {line.subject["line"]: line for line in figures.figure_1b(WINE)}
-    exact, linear = lines["ISM, all pairs"], lines["ISM, landmarks (gaussian)"]
-    for status, seconds, ends in (("converged", 16, True), ("converged", 14, False)):
-        assert exact.ends_with({"seconds": seconds, "status": status}) is ends
-    for line in (exact, linear):
-        assert line.ends_with({"seconds": 1.0, "status": "over the cap"})
-    assert not linear.ends_with({"seconds": 50.0, "status": "converged"})
 
 
 @pytest.mark.long

@@ -1,15 +1,9 @@
 """Change bytes, JSON, TOML, files and Zarr folders at random, and correct their digests."""
 
-from __future__ import annotations
-
 import gzip
 import json
-import shutil
 from contextlib import suppress
 from copy import deepcopy
-from pathlib import Path
-from random import Random
-from typing import Any
 
 import numpy as np
 import zarr
@@ -18,18 +12,17 @@ import storage
 from storage.manifest import MANIFEST, read_manifest, write_manifest
 from storage.records import loads, to_sealed_json
 from storage.saved_arrays import RECORD
-from storage.store import put_array
 
 _NUMBERS = (0, 1, -1, 2, 127, 255, 2**15, 2**31 - 1, 2**31, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1)
 _TOKENS = (b'"', b",", b"\n", b"\0", b"\xff\xfe", b"NaN", b"1e999", b"-", b"[", b"{", b"9" * 99)
 _DATES = ("2026-11-28", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59")
 _TEXTS = ("", "x" * 5000, "\ud800", "../../etc/passwd", "\0", "<b>", "1", "nan", "a=b", *_DATES)
-_FLOATS: list[Any] = [{"__float__": each} for each in ("nan", "inf", "-inf", "x")]
+_FLOATS = [{"__float__": each} for each in ("nan", "inf", "-inf", "x")]
 _SCALARS = (None, True, False, *_NUMBERS, 10**400, 0.5, 1e308, -1e308, 5e-324)
-_HOSTILE: Any = (*_SCALARS, *_TEXTS, *_FLOATS, [], {}, [[]], [0], [None], {"": None})
+_HOSTILE = (*_SCALARS, *_TEXTS, *_FLOATS, [], {}, [[]], [0], [None], {"": None})
 
 
-def edit_bytes(rng: Random, data: bytes) -> bytes:
+def edit_bytes(rng, data):
     """Return bytes after one to five edits."""
     edited = bytearray(data)
     for _ in range(rng.randint(1, 5)):
@@ -52,7 +45,7 @@ def edit_bytes(rng: Random, data: bytes) -> bytes:
     return bytes(edited)
 
 
-def edit_tree(rng: Random, tree: Any) -> None:
+def edit_tree(rng, tree):
     """Replace, delete or add one to three values of nested lists and mappings, in place."""
     for _ in range(rng.randint(1, 3)):
         if not tree:
@@ -74,18 +67,18 @@ def edit_tree(rng: Random, tree: Any) -> None:
                 inside.append(hostile)
 
 
-def _branch(rng: Random, tree: Any) -> tuple[Any, Any]:
+def _branch(rng, tree):
     """Return a list or mapping within a tree, and one of its keys."""
     key = rng.choice(_keys(tree))
     inner = isinstance(tree[key], dict | list) and len(tree[key]) and rng.random() < 0.8
     return _branch(rng, tree[key]) if inner else (tree, key)
 
 
-def _keys(tree: Any) -> Any:
+def _keys(tree):
     return list(tree) if isinstance(tree, dict) else range(len(tree))
 
 
-def edit_json(rng: Random, text: bytes) -> bytes:
+def edit_json(rng, text):
     """Return JSON with other values, those in its text `record` if it has one; sealed if it was."""
     tree = json.loads(text)
     sealed = tree.pop("digest", None) is not None
@@ -100,7 +93,7 @@ def edit_json(rng: Random, text: bytes) -> bytes:
     return edited.encode()
 
 
-def edit_toml(rng: Random, text: bytes) -> bytes:
+def edit_toml(rng, text):
     """Return TOML in which one to three lines have other values, are gone, or come twice."""
     lines = [line for line in text.decode().split("\n") if not line.startswith("#")]
     for _ in range(rng.randint(1, 3)):
@@ -112,7 +105,7 @@ def edit_toml(rng: Random, text: bytes) -> bytes:
     return "\n".join(lines).encode()
 
 
-def edit_file(rng: Random, path: Path) -> None:
+def edit_file(rng, path):
     """Change what a file holds in the way of its format, or any of its bytes."""
     data, suffix = path.read_bytes(), path.suffix if rng.random() < 0.8 else ""
     if suffix == ".gz":
@@ -124,7 +117,7 @@ def edit_file(rng: Random, path: Path) -> None:
     path.write_bytes(edited)
 
 
-def edit_folder(rng: Random, root: Path) -> None:
+def edit_folder(rng, root):
     """Change one to three files of a store, then list all right digests, or change these."""
     data_hash = read_manifest(root).data_hash if (root / MANIFEST).exists() else None
     for _ in range(rng.randint(1, 3)):
@@ -135,7 +128,7 @@ def edit_folder(rng: Random, root: Path) -> None:
             if rng.random() < 0.03:
                 path.unlink()
             elif path.name.startswith("c.") and rng.random() < 0.8:
-                edit_array(rng, root, path.parent)
+                edit_array(rng, path.parent)
             else:
                 edit_file(rng, path)
     if data_hash is not None:
@@ -145,15 +138,9 @@ def edit_folder(rng: Random, root: Path) -> None:
             edit_file(rng, root / MANIFEST)
 
 
-def edit_array(rng: Random, root: Path, folder: Path) -> None:
-    """Change numbers of an array in a Zarr folder, or its rows, its type or its shape."""
+def edit_array(rng, folder):
+    """Change numbers of an array in a Zarr folder."""
     values, length = np.array(zarr.open_array(folder, mode="r")[...]), rng.choice((1, 1, 5, None))
-    if folder == root or rng.random() < 0.6:
-        number = rng.choice((np.nan, np.inf, 0.5, 1e300, 5e-324, *map(float, _NUMBERS)))
-        values.reshape(-1)[rng.randrange(values.size) :][:length] = np.array(number)
-        zarr.open_array(folder, mode="r+")[...] = values
-        return
-    other_type = values.astype(rng.choice(("<f4", "<f8", "<i8", "|u1", "|b1")))
-    values = rng.choice((values[:length], other_type, values.T, values[..., None]))
-    shutil.rmtree(folder)
-    put_array(zarr.open_group(root, mode="r+"), folder.relative_to(root).as_posix(), values)
+    number = rng.choice((np.nan, np.inf, 0.5, 1e300, 5e-324, *map(float, _NUMBERS)))
+    values.reshape(-1)[rng.randrange(values.size) :][:length] = np.array(number)
+    zarr.open_array(folder, mode="r+")[...] = values

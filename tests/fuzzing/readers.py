@@ -1,16 +1,13 @@
 """The readers of files: what fills a home for each, and all that reads one of its files."""
 
-from __future__ import annotations
-
 import gzip
 import pkgutil
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -42,12 +39,12 @@ from storage.table_ingestion import preview_table
 from storage.tables.formats import open_table
 
 ROOT = Path(__file__).parents[2]
-stock: Any = pkgutil.resolve_name("tests.chaos.stock")
+stock = pkgutil.resolve_name("tests.chaos.stock")
 Reads = Iterator[Callable[[], object]]
 OUTPUTS = (Output(), Output(json=True))
 
 
-def make_tables(*names: str, home: Path) -> list[Path]:
+def make_tables(*names, home):
     """Write tables in the formats of their names, and save a model of their columns."""
     frame, paths = stock.random_table(60, 0), [home / name for name in names]
     matrix, is_matrix = frame[[*"abcd"]].to_numpy(), paths[0].suffix == ".npy"
@@ -65,17 +62,17 @@ def make_tables(*names: str, home: Path) -> list[Path]:
     schema = preview_table(open_table(matrix if is_matrix else frame), options_of(paths[0]))
     d = len(schema.encoded_names)
     parts = (np.ones((2, d)), np.zeros(d), np.ones(d), np.ones(2))
-    described: Any = {"feature_names": schema.encoded_names, "table": schema.to_json()}
+    described = {"feature_names": schema.encoded_names, "table": schema.to_json()}
     storage.save_model("fitted", storage.Model(*parts, **described))
     return paths
 
 
-def options_of(path: Path) -> storage.TableOptions:
+def options_of(path):
     """Return how a table is read."""
     return storage.TableOptions(label=() if path.suffix == ".npy" else ("y",), missing="mean")
 
 
-def read_table(path: Path) -> Reads:
+def read_table(path):
     """Yield what stores a table, and what projects its rows."""
     given = {key: value for key, value in asdict(options_of(path)).items() if value}
     yield partial(storage.ingest_table, path, "fuzzed", force=True, **given)
@@ -83,7 +80,7 @@ def read_table(path: Path) -> Reads:
     yield partial(transform_rows, "fitted", settings)
 
 
-def make_run_files(home: Path) -> Iterator[Path]:
+def make_run_files(home):
     """Write run files with all settings of each flow, and with the usual ones."""
     for flow in FLOWS:
         text = commented_run_file(flow, "shop.csv", "y", full=True)
@@ -98,7 +95,7 @@ def make_run_files(home: Path) -> Iterator[Path]:
             yield home / name
 
 
-def make_cluster_files(home: Path) -> Iterator[Path]:
+def make_cluster_files(home):
     """Write the cluster files of the documentation."""
     examples = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/clusters.md").read_text(), re.DOTALL)
     for number, text in enumerate(examples):
@@ -106,7 +103,7 @@ def make_cluster_files(home: Path) -> Iterator[Path]:
         yield home / f"{number}.toml"
 
 
-def make_data_sets(home: Path) -> list[Path]:
+def make_data_sets(home):
     """Store tables with a class and with numbers as the label, and a data set of arrays."""
     frame = stock.random_table(60, 0)
     stock.write_table(frame, home / "shop.csv")
@@ -118,7 +115,7 @@ def make_data_sets(home: Path) -> list[Path]:
     return [shop.path, numbers.path, stock.store_small()]
 
 
-def read_data_set(path: Path) -> Reads:
+def read_data_set(path):
     """Yield what reads a data set, checks, lists and describes it, and would append to it."""
     yield lambda: [
         (data.X.read(0, len(data.X)), data.y) for data in [storage.open_dataset(path.name)]
@@ -128,7 +125,7 @@ def read_data_set(path: Path) -> Reads:
     yield partial(storage.ingest_table, path.parents[1] / "shop.csv", path.name, label="y")
 
 
-def make_runs(*kinds: str, home: Path) -> list[Path]:
+def make_runs(*kinds, home):
     """Compute a small run of each kind, and return the folders of their results."""
     make_data_sets(home)
     settings = {"cluster": "n_clusters = 2", "crossval": "folds = 2"}
@@ -139,12 +136,12 @@ def make_runs(*kinds: str, home: Path) -> list[Path]:
     return [storage.run_folder(kind) / "result" for kind in kinds]
 
 
-def make_reports(home: Path) -> list[Path]:
+def make_reports(home):
     """Compute a run of every kind."""
     return make_runs(*FLOWS, home=home)
 
 
-def read_report(path: Path) -> Reads:
+def read_report(path):
     """Yield all that shows a run, alone or in a list."""
     name = path.parent.name
     yield lambda: write_index(path.parents[2])
@@ -156,7 +153,7 @@ def read_report(path: Path) -> Reads:
     yield partial(check_files, [name])
 
 
-def read_model(path: Path) -> Reads:
+def read_model(path):
     """Yield what loads a model, shows it, and gives rows their new features."""
     name, home = path.parent.name, path.parents[2]
     load = storage.load_model
@@ -167,14 +164,14 @@ def read_model(path: Path) -> Reads:
     yield from (partial(stored.show, name, output=output) for output in OUTPUTS)
 
 
-def _resumed(run: str) -> object:
+def _resumed(run):
     """Return the settings with which `ism-dask resume` would go on."""
     lease = find_lease(run)
     kind = FLOWS.get(lease.kind) if lease else None
     return lease and kind and kind.parse({**lease.settings, "run": run})
 
 
-def make_records(home: Path) -> Iterator[Path]:
+def make_records(home):
     """Write records of every kind: a lease, partial results, a service, a receipt, a history."""
     with patch.object(storage.PartialResults, "clear"):  # those of whole runs stay
         make_runs("fit", "cluster", "crossval", home=home)
@@ -201,7 +198,7 @@ def make_records(home: Path) -> Iterator[Path]:
     yield record_path("sales", 1)
 
 
-def read_record(path: Path) -> Reads:
+def read_record(path):
     """Yield what reads a record of a kind, alone and in lists."""
     if is_record(path.name):
         for output, page in zip(OUTPUTS, ("history.html", "history.md"), strict=True):
@@ -224,7 +221,7 @@ def read_record(path: Path) -> Reads:
         yield lambda: list(map(asdict, receipts_to_send("api")))
 
 
-LOADERS: dict[str, Callable[..., Any]] = {
+LOADERS = {
     "digits.gz": partial(raw_files.read_idx, ndim=3),
     "faces.gz": raw_files.load_faces,
     "cancer.data": raw_files.load_cancer,
@@ -232,7 +229,7 @@ LOADERS: dict[str, Callable[..., Any]] = {
 }
 
 
-def make_raw_files(home: Path) -> list[Path]:
+def make_raw_files(home):
     """Write a raw file for each loader, as the tests of built-in data sets make them."""
     made, paths = pkgutil.resolve_name("test_builtin_files"), [home / name for name in LOADERS]
     faces = made.tar_of(made.member(made.FACE), made.member(made.OTHER))
@@ -244,7 +241,7 @@ def make_raw_files(home: Path) -> list[Path]:
 
 
 # What fills an empty home and returns the files and folders to change, and what reads one of them.
-READERS: dict[str, tuple[Callable[..., Iterable[Path]], Callable[[Path], Reads]]] = {
+READERS = {
     "csv": (partial(make_tables, "a.csv", "b.csv.gz"), read_table),
     "npy": (partial(make_tables, "a.npy"), read_table),
     "parquet": (partial(make_tables, "a.parquet"), read_table),
@@ -253,7 +250,7 @@ READERS: dict[str, tuple[Callable[..., Iterable[Path]], Callable[[Path], Reads]]
         make_run_files,
         lambda path: iter([lambda: read_run_file(path).stored_as("wine")]),
     ),
-    "cluster-file": (make_cluster_files, lambda path: iter([lambda: read_cluster(path)])),
+    "cluster-file": (make_cluster_files, lambda path: iter([partial(read_cluster, path)])),
     "data-set": (make_data_sets, read_data_set),
     "model": (partial(make_runs, "fit", "cluster"), read_model),
     "records": (make_records, read_record),

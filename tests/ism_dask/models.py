@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.datasets import load_wine
-from sklearn.utils import get_tags
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ism_dask import PredictiveIKDR, SupervisedIKDR
 from ism_dask.engines import Problem, as_engine
@@ -103,23 +101,6 @@ def stored(X, folder, chunk_rows):
     path = folder / f"{X.dtype}-{chunk_rows}"
     write_dataset(path, DatasetInfo(path.name), [X], chunk_rows=chunk_rows)
     return open_dataset(path)
-
-
-def contract_of(estimators):
-    """Return the mark that runs a test with each estimator and each check.
-
-    pytest 9 warns about the generator that scikit-learn before 1.9 hands to it.
-    """
-
-    def exempt(estimator):
-        failing = {}
-        if not get_tags(estimator).array_api_support:
-            failing["check_array_api_input"] = "needs SCIPY_ARRAY_API in the environment"
-        return failing
-
-    made = parametrize_with_checks(estimators, expected_failed_checks=exempt)
-    names, checks = made.args
-    return pytest.mark.parametrize(names, list(checks), **made.kwargs)
 
 
 def loaded(part):

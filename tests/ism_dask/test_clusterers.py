@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from definition import Definition, centred, equal_classes, kernel_matrix
 from distributed import Client
-from models import contract_of, stored
+from models import stored
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import null_space
 from scipy.sparse import coo_array, csr_array
@@ -20,12 +20,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
-from ism_dask.clustering.alternation import _has_not_halved
 from ism_dask.engines import EngineOptions
 from ism_dask.kernels import KERNELS, Gaussian
 from ism_dask.linalg.subspaces import subspace_sine
-from ism_dask.observe import FitWatcher, watching_fits
-from ism_dask.records.iteration import Round
 
 X, Y = load_wine(return_X_y=True)
 nmi = partial(normalized_mutual_info_score, average_method="geometric")
@@ -40,34 +37,9 @@ def crossed_groupings(n, d, *apart):
     return rows, *labels
 
 
-# Rows drawn at random, as some checks have them, have no clusters to settle at.
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@contract_of(
-    [
-        UnsupervisedIKDR(max_outer=3),
-        SemiSupervisedIKDR(3, max_outer=3),
-        AlternativeIKDR(max_outer=3),
-    ]
-)
-def test_the_contract_of_scikit_learn(estimator, check):
-    check(estimator)
-
-
-class _Rounds(FitWatcher):
-    def __init__(self):
-        self.done = []
-
-    def on_round(self, done):
-        self.done.append(done)
-
-
-ROUNDS = _Rounds()
-
-
 @pytest.fixture(scope="module")
 def wine():
-    with watching_fits(ROUNDS):
-        return UnsupervisedIKDR(3).fit(X)
+    return UnsupervisedIKDR(3).fit(X)
 
 
 def test_clusters_of_wine(wine):
@@ -77,7 +49,6 @@ def test_clusters_of_wine(wine):
     assert_allclose(wine.embedding_.T @ wine.embedding_, np.eye(3), atol=1e-6)
     assert_allclose(wine.components_ @ wine.components_.T, np.eye(3), atol=1e-10)
     assert wine.affinity_.sigma < wine.kernel_.sigma
-    assert wine.rounds_ == tuple(ROUNDS.done)
     last = wine.rounds_[-1]
     assert max(last.change, last.turn) < 0.01
     assert last.affinity == pytest.approx(sum(last.eigenvalues))
@@ -153,18 +124,9 @@ def test_rounds_in_which_w_still_turns_have_not_converged():
         model = UnsupervisedIKDR(3, max_outer=5).fit(X)
     assert model.rounds_[-1].change < 0.01 < model.rounds_[-1].turn
     assert not model.converged_
-
-
-def test_rounds_of_a_rough_graph_end_when_the_movement_stays():
-    movements = [1.0, 0.5, 0.2, 0.1, 0.06, *[0.055] * 4]
-    rounds = [Round(1, 1.0, 1.0, (1.0,), 0.0, turn, 1, 0.1) for turn in movements]
-    assert [_has_not_halved(tuple(rounds[:count])) for count in (5, 6, 9)] == [False, False, True]
-
-
-def test_a_small_tolerance_leads_to_a_stationary_w():
-    model = UnsupervisedIKDR(3, outer_tol=1e-4, max_outer=30).fit(X)
-    assert model.converged_
-    assert model.residual_ <= 1e-4
+    settled = UnsupervisedIKDR(3, outer_tol=1e-4, max_outer=30).fit(X)
+    assert settled.converged_
+    assert settled.residual_ <= 1e-4
 
 
 BLOBS = make_blobs(200, 5, centers=3, cluster_std=0.5, random_state=0)[0]
@@ -268,31 +230,3 @@ def test_rows_far_apart_have_no_neighbours():
     assert not model.converged_
     assert np.isfinite(model.embedding_).all()
     assert set(model.labels_) <= {0, 1, 2}
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("kernel", ["gaussian", "polynomial"])
-def test_alternative_clusters_do_not_depend_on_the_order_of_the_rows(kernel):
-    """And mostly settle, on noise and on clusters alike."""
-    settled = 0
-    for seed in range(4):
-        rng = np.random.default_rng([3, seed])
-        y = rng.integers(0, 3, size=60)
-        rows = rng.normal(size=(60, 5)) + 3 * (seed % 2) * rng.normal(size=(3, 5))[y]
-        order = rng.permutation(60)
-        one = AlternativeIKDR(3, kernel=kernel).fit(rows, y)
-        other = AlternativeIKDR(3, kernel=kernel).fit(rows[order], y[order])
-        assert one.objective_ == other.objective_
-        assert adjusted_rand_score(one.labels_[order], other.labels_) == 1.0
-        settled += one.converged_
-    assert settled >= 3
-
-
-def test_another_clustering_does_not_depend_on_the_order_of_columns():
-    """Each column has the counts of another one in each class: by the means, they are alike."""
-    rng, labels = np.random.default_rng(0), np.repeat(np.arange(3), 30)
-    first = (rng.normal(size=(90, 3)) > 0.8 * (labels[:, None] == 1)).astype(float)
-    others = [rng.permutation(first[labels == label]) for label in range(3)]
-    rows = np.hstack([first, np.concatenate(others)])
-    given, mirrored = (AlternativeIKDR(1).fit(each, labels) for each in (rows, rows[:, ::-1]))
-    assert_allclose(mirrored.components_[:, ::-1], given.components_, atol=1e-6)

@@ -9,7 +9,6 @@ import pytest
 from definition import Definition, dense_gamma
 from models import CULTIVAR, WINE, hsic_model, projector
 from numpy.testing import assert_allclose
-from scipy.stats import norm, rankdata
 from sklearn.preprocessing import scale
 
 from ism_dask import PredictiveIKDR, UnsupervisedIKDR, hsic
@@ -17,8 +16,6 @@ from ism_dask.gamma.targets import class_dependence
 from ism_dask.kernels import Gaussian, Polynomial, RelativeGaussian
 from ism_dask.linalg.eigen import largest_eigenvalue_outside
 from ism_dask.linalg.subspaces import varimax
-from ism_dask.selection.support import marginal_shares
-from ism_dask.solvers import ISM
 
 X, Y = WINE, CULTIVAR
 MEDIAN = Gaussian("median")
@@ -133,14 +130,6 @@ def test_few_features_are_taken_where_unseen_rows_ask_for_them(is_dense):
         assert not any(each.start == "few features" for each in every.selection_)
 
 
-def test_contributions_of_many_rows_come_from_a_sample():
-    drawn, y = rows(2500, d=5)
-    model = hsic_model(2, kernel=Gaussian(1.0), solver=ISM(tol=0.01)).fit(drawn, y)
-    new = model.transform(drawn)
-    alone = [(2500 - 1) ** 2 * hsic(new[:, [k]], y, kernel=model.kernel_) for k in (0, 1)]
-    assert_allclose(model.contributions_.alone, alone, rtol=0.1)
-
-
 @pytest.mark.parametrize("kernel", ["gaussian", Gaussian(1.0), Polynomial(degree=2)])
 def test_w_is_a_maximum_on_its_support_and_zero_elsewhere(kernel):
     model = PredictiveIKDR(2, kernel=kernel, max_features=5, target="classes").fit(X, Y)
@@ -170,22 +159,6 @@ def test_significant_features_are_the_true_ones_in_any_container():
     assert {1, 4} < set(lazy.get_support(indices=True))
 
 
-def test_the_share_of_a_feature_alone_is_that_of_a_cubic_regression_on_its_scores():
-    rng = np.random.default_rng(5)
-    columns = np.hstack([rng.normal(size=(60, 3)), rng.integers(0, 3, (60, 1)), np.ones((60, 1))])
-    Y = np.column_stack([columns[:, 0] ** 2, columns[:, 3]]) + rng.normal(size=(60, 2))
-    expected = []
-    for column in columns.T:
-        scores = norm.ppf((rankdata(column) - 0.5) / 60)
-        design = np.vander(scores, 4)
-        rest = Y - design @ np.linalg.lstsq(design, Y, rcond=None)[0]
-        expected.append(1 - np.sum(rest**2) / np.sum((Y - Y.mean(axis=0)) ** 2))
-    assert_allclose(marginal_shares(columns, Y), expected, atol=1e-6)
-    counts = rng.integers(1, 4, 60)
-    repeated = marginal_shares(columns.repeat(counts, axis=0), Y.repeat(counts, axis=0))
-    assert_allclose(marginal_shares(columns, Y, counts), repeated, atol=1e-9)
-
-
 @pytest.mark.parametrize("most", [2, "significant"])
 def test_of_many_more_columns_than_rows_the_true_ones_are_found(most):
     """A fit to all 300 columns of 120 rows finds y in any of many directions."""
@@ -195,13 +168,3 @@ def test_of_many_more_columns_than_rows_the_true_ones_are_found(most):
     fitted = PredictiveIKDR(2, max_features=most).fit(wide, y)
     assert {7, 200} <= set(np.flatnonzero(fitted.get_support()).tolist())
     assert np.sum(fitted.components_[:, [7, 200]] ** 2) > 1.9
-
-
-def test_the_number_of_new_features_stays_below_max_features():
-    drawn, y = rows(200, d=6)
-    model = PredictiveIKDR(max_features=2).fit(drawn, y)
-    assert len(model.components_) <= 2
-    assert model.get_support().sum() == 2
-    every = PredictiveIKDR(2, max_features=6).fit(drawn, y)
-    assert every.get_support().all()
-    assert every.objective_ == pytest.approx(every.report_.full_objective, rel=1e-4)

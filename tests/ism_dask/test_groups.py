@@ -1,18 +1,13 @@
 """Copies of a row and groups of rows: none judges what another of them was fitted to."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from numpy.testing import assert_allclose, assert_array_equal
+from hypothesis import settings
+from numpy.testing import assert_allclose
 
 from ism_dask import PredictiveIKDR, SupervisedIKDR, intervals
-from ism_dask.criteria.curvature import Tangents, block_curvature
 from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.kernels import Gaussian
-from ism_dask.rows.raw import deal
 
 few = settings(max_examples=25, deadline=None)
 PATIENTS = np.repeat(np.arange(40), 10)
@@ -38,16 +33,6 @@ def unseen(model):
     return model.selection_[0].explained
 
 
-@few
-@given(st.lists(st.integers(0, 9), min_size=1, max_size=60), st.integers(1, 6), st.integers(0, 9))
-def test_blocks_have_whole_groups(groups, n_blocks, seed):
-    groups = np.array(groups)
-    blocks = deal(np.arange(len(groups)) % 3, n_blocks, seed, groups)
-    assert len(blocks) == n_blocks
-    assert_array_equal(np.sort(np.concatenate(blocks)), np.arange(len(groups)))
-    assert sum(len(np.unique(groups[rows])) for rows in blocks) == len(np.unique(groups))
-
-
 def test_errors_are_those_of_regressions_on_other_groups():
     rng = np.random.default_rng(2)
     X, Y, groups = rng.normal(size=(12, 3)), rng.normal(size=(12, 2)), np.arange(12) % 5
@@ -59,20 +44,6 @@ def test_errors_are_those_of_regressions_on_other_groups():
         alpha = np.linalg.solve(system[np.ix_(rest, rest)], Y[rest])
         missed = Y[left] - system[np.ix_(left, rest)] @ alpha
         assert_allclose(errors[left], (missed**2).sum(axis=1), rtol=1e-9)
-
-
-def test_the_slope_varies_with_groups():
-    X, y = noisy(30)
-    block = RowsInMemory(X[:, :3], y[:, None])
-    given = RidgeRegression(Gaussian(1.0), 0.1), Tangents.at_weights(np.eye(3)[:, :1])
-    hessian, squares, _ = block_curvature(*given, block)
-    of_rows = block_curvature(*given, replace(block, groups=np.arange(30)[::-1]))
-    assert_allclose(of_rows[0], hessian)
-    assert_allclose(of_rows[1], squares)
-    # The influences of all rows together are those of one group.
-    assert (
-        np.linalg.matrix_rank(block_curvature(*given, replace(block, groups=np.zeros(30)))[1]) <= 1
-    )
 
 
 def test_copies_weights_and_groups_of_copies_are_the_same():

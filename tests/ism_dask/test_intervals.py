@@ -9,12 +9,11 @@ import pytest
 from distributed import Client
 from models import CULTIVAR, WINE, curved, hsic_model
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy.linalg import subspace_angles
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from ism_dask import Intervals, PredictiveIKDR, UnsupervisedIKDR, WeightsWarning, intervals
-from ism_dask.criteria.curvature import Tangents, block_curvature, curvature
+from ism_dask.criteria.curvature import Tangents, block_curvature
 from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.kernels import Gaussian, Linear, Polynomial
 from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
@@ -62,15 +61,6 @@ def sure(fitted):
     return intervals(fitted, X, Y)
 
 
-def test_the_distance_is_that_of_the_projectors():
-    V, W = np.random.default_rng(0).normal(size=(2, 7, 3))
-    P, Q = (each @ np.linalg.pinv(each) for each in (V, W))
-    assert subspace_distance(V, W) == pytest.approx(np.linalg.norm(P - Q) / np.sqrt(6))
-    sines = np.sin(subspace_angles(V, V + 1e-10 * W))
-    near = pytest.approx(np.sqrt(np.mean(sines**2)), rel=1e-4)
-    assert subspace_distance(V, V + 1e-10 * W) == near
-
-
 @pytest.mark.parametrize("mixed", [False, True])
 def test_what_is_said_of_replicates(fitted, mixed):
     W = fitted.components_
@@ -92,22 +82,12 @@ def test_what_is_said_of_replicates(fitted, mixed):
     high = np.maximum(np.minimum(mirrored[-2], 1 / 2), result.shares)
     assert_allclose(result.shares_low, np.maximum(low, 0), atol=1e-12)
     assert_allclose(result.shares_high, high)
+    # Weights of replicates are turned to those of the fit, so that their basis does not matter.
+    assert (result.components_low <= W).all()
+    assert (result.components_high >= W).all()
     cosines = [np.abs((each * W).sum(axis=1)) / np.linalg.norm(each, axis=1) for each in near]
     assert_allclose(result.stability, np.mean(np.square(cosines), axis=0), rtol=0.02)
     assert (result.retention >= result.stability - 0.02).all()
-
-
-def test_the_intervals_of_weights_do_not_depend_on_the_basis_of_a_replicate(fitted):
-    W = fitted.components_
-    near = W + 0.05 * np.random.default_rng(3).normal(size=(39, *W.shape))
-    turn = np.array([[0.6, -0.8], [0.8, 0.6]])
-    units = (kind / fitted.scale_ for kind in (near, turn @ near))
-    plain, turned = (Intervals.from_replicates(fitted, list(each)) for each in units)
-    assert_allclose(turned.components_low, plain.components_low)
-    assert (plain.components_low <= W).all()
-    assert (plain.components_high >= W).all()
-    # Of 90% of a normal deviation of .05, less what a rotation takes.
-    assert 0.1 < (plain.components_high - plain.components_low).mean() < 0.2
 
 
 def test_features_that_mix_are_retained_and_not_stable(fitted):
@@ -145,9 +125,10 @@ def test_frames_and_clusters_give_the_same(sure, fitted, named, thread_cluster):
     assert_array_equal(spread.shares_high, sure.shares_high)
 
 
-def test_bad_input_is_named(fitted, named):
-    few = X[:19], X[:19, 0] + 0.1 * Y[:19]
+def test_bad_input_is_named(fitted, named, a_start):
+    few, constant = (X[:19], X[:19, 0] + 0.1 * Y[:19]), WINE * (np.arange(13) < 2)
     fit_to_few = PredictiveIKDR(1, kernel="linear").fit(*few)
+    spanning = PredictiveIKDR(2, max_features=None).fit(constant, CULTIVAR)
     for error, words, arguments in (
         (NotFittedError, "not fitted", (PredictiveIKDR(2), X, Y)),
         (TypeError, "`fitted` is a UnsupervisedIKDR; expected", (UnsupervisedIKDR(2), X, Y)),
@@ -157,12 +138,17 @@ def test_bad_input_is_named(fitted, named):
         (ValueError, "target y is None", (fitted, X, None)),
         (ValueError, "inconsistent numbers", (fitted, X, Y[:9])),
         (ValueError, "the fit had 19 rows; `intervals` needs 20", (fit_to_few, *few)),
-        (ValueError, "these rows are not those of the fit", (fitted, X, (Y > 1).astype(int))),
+        (ValueError, r"has not converged \(start kept\)", (a_start, WINE, CULTIVAR)),
+        (ValueError, "W spans all", (spanning, constant, CULTIVAR)),
     ):
         with pytest.raises(error, match=words):
             intervals(*arguments)
-    with pytest.raises(ValueError, match="`sample_weight` has shape"):
-        intervals(fitted, X, Y, sample_weight=[1.0])
+    for words, given in (
+        ("`sample_weight` has shape", {"sample_weight": [1.0]}),
+        ("`intervals` has avoid", {"avoid": Y}),
+    ):
+        with pytest.raises(ValueError, match=words):
+            intervals(fitted, X, Y, **given)
 
 
 _N, _RIDGE = 40, 1e-2
@@ -242,13 +228,6 @@ def test_intervals_depend_on_neither_order_nor_units_nor_storage_nor_rows_of_wei
     assert_allclose(weighted.shares_low, sure.shares_low, atol=1e-6)
 
 
-def test_features_outside_of_the_support_stay_there_and_have_no_uncertainty():
-    few = PredictiveIKDR(2, max_features=3).fit(X, Y)
-    sure, outside = intervals(few, X, Y), ~few.get_support()
-    assert (sure.standard_errors[:, outside] == 0).all()
-    assert (sure.standard_errors[:, ~outside] > 0).all()
-
-
 @pytest.fixture(scope="module")
 def a_start():
     """A fit that no W which was fitted improves."""
@@ -281,17 +260,6 @@ def test_nearly_equal_columns_raise_doubts():
     assert any("columns are so alike" in each for each in intervals(every, X, y).doubts)
 
 
-def test_what_intervals_refuse(fitted, a_start):
-    with pytest.raises(ValueError, match="`intervals` has avoid"):
-        intervals(fitted, X, Y, avoid=Y)
-    with pytest.raises(ValueError, match=r"has not converged \(start kept\)"):
-        intervals(a_start, WINE, CULTIVAR)
-    constant = WINE * (np.arange(13) < 2)
-    spanning = PredictiveIKDR(2, max_features=None).fit(constant, CULTIVAR)
-    with pytest.raises(ValueError, match="W spans all"):
-        intervals(spanning, constant, CULTIVAR)
-
-
 def test_certify_proves_a_maximum_of_the_prediction(fitted, a_start, monkeypatch):
     proved = fitted.certify(X, Y)
     assert proved.is_certified, proved.reason
@@ -315,19 +283,6 @@ def test_what_follows_a_fit_has_its_parameters_whatever_was_set_since(make):
     if make is PredictiveIKDR:
         both = intervals(changed, FRAME, y), intervals(plain, FRAME, y)
         assert_array_equal(*(each.standard_errors for each in both))
-
-
-def test_the_curvature_of_blocks_is_their_mean_by_size():
-    rng = np.random.default_rng(4)
-    X, Y, W = rng.normal(size=(60, 4)), rng.normal(size=(60, 1)), np.eye(4)[:, :2]
-    regression, tangents = RidgeRegression(Gaussian(1.5), 0.01), Tangents.at_weights(W)
-    blocks = [RowsInMemory(X[:20], Y[:20]), RowsInMemory(X[20:], Y[20:])]
-    (first, of_first), (second, of_second) = (
-        curvature(regression, tangents, [block]) for block in blocks
-    )
-    hessian, slopes = curvature(regression, tangents, blocks)
-    assert_allclose(hessian, (20 * first + 40 * second) / 60, rtol=1e-12)
-    assert_allclose(slopes, (400 * of_first + 1600 * of_second) / 3600, rtol=1e-12)
 
 
 def test_what_follows_a_fit_has_the_seed_that_a_generator_drew(monkeypatch):

@@ -14,16 +14,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 from ism_dask import PredictiveIKDR
 from ism_dask.criteria.landmark_regression import (
     TARGET,
-    KernelSums,
     LandmarkRegression,
-    kernel_sums,
     landmark_rows,
-    orthonormal_basis,
 )
 from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.kernels import Gaussian, Laplacian, Polynomial
 from ism_dask.linalg.subspaces import subspace_distance
-from ism_dask.rows.raw import LoadedShard
 from ism_dask.rows.shards import cut
 from ism_dask.selection.rules import RULES
 
@@ -108,47 +104,6 @@ def test_equal_landmarks_and_more_of_them_than_rows_count_once():
     chosen, left = landmark_rows(Gaussian(1.0), equal, 400, 1e-8, np.random.default_rng(0))
     assert len(np.unique(equal[chosen], axis=0)) == len(chosen) <= 20
     assert left <= 1e-8
-
-
-def test_the_noise_of_the_slope_is_that_of_other_rows():
-    slopes, noises = [], []
-    landmarks, W = np.random.default_rng(99).normal(size=(30, 4)), np.eye(4)[:, :2]
-    for seed in range(40):
-        rng = np.random.default_rng(seed)
-        X = rng.normal(size=(500, 4))
-        facts = np.c_[X[:, :1] + rng.normal(size=(500, 1)), np.ones(500)]
-        shards = cut(X).with_rows(TARGET, facts)
-        value = LandmarkRegression(shards, landmarks, Gaussian(2.0), 0.1).explained(W)
-        slopes.append(value.product - W @ (W.T @ value.product))
-        noises.append(value.noise)
-    spread = np.sqrt(np.var(slopes, axis=0).sum())
-    assert spread == pytest.approx(np.sqrt(np.mean(np.square(noises))), rel=0.25)
-
-
-def test_sums_predict_other_rows_for_every_ridge():
-    rng = np.random.default_rng(5)
-    Z, Y = rng.normal(size=(80, 2)), rng.normal(size=(80, 2))
-    Y[60:, 1] = 0.3  # a constant in the rows that are predicted
-    kernel, V = Gaussian(1.0), Z[:10]
-    basis = orthonormal_basis(kernel, V, Z.dtype)
-    some, others = (
-        KernelSums.of_parts(
-            kernel_sums(
-                LoadedShard(0, Z[rows], {TARGET: np.c_[Y[rows], np.ones(len(Z[rows]))]}),
-                kernel,
-                np.eye(2),
-                V,
-                basis,
-            )
-        )
-        for rows in (slice(60), slice(60, None))
-    )
-    for ridge in (1e-6, 1e-3, 1.0):
-        beta = basis @ some.coefficients(ridge)
-        missed = ((Y[60:] - kernel.matrix(Z[60:], V) @ beta) ** 2).sum(axis=0)
-        assert_allclose(others.errors(some.coefficients(ridge)), missed, rtol=1e-8)
-        both = (some + others).without(others)
-        assert_allclose(both.coefficients(ridge), some.coefficients(ridge), rtol=1e-6)
 
 
 # Fits to many rows.

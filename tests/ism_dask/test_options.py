@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from models import CULTIVAR, HSIC_SOLVERS, WINE, hsic_model
+from models import CULTIVAR, WINE, hsic_model
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.preprocessing import scale
@@ -35,12 +35,12 @@ def _assert_same_bits(one, other):
         assert getattr(one, name) == getattr(other, name), name
 
 
-@pytest.mark.parametrize("name", HSIC_SOLVERS)
-def test_a_solver_by_name_and_by_object_gives_the_same_bits(name):
-    solvers = name, HSIC_SOLVERS[name](), HSIC_SOLVERS[name](max_iter=5, max_seconds=600.0)
-    by_name, by_object, short = (_fitted(kernel=Gaussian("median"), solver=s) for s in solvers)
+def test_a_solver_by_name_and_by_object_gives_the_same_bits():
+    by_name, by_object = (_fitted(kernel=Gaussian("median"), solver=s) for s in ("ism", ISM()))
     _assert_same_bits(by_name, by_object)
-    assert short.n_iter_ <= 10
+    fitted = UnsupervisedIKDR(3, 2, solver=ISM(tol=0.05, max_iter=40)).fit(X)
+    assert fitted.tolerance_ == 0.05
+    assert fitted.status_ is Status.TOLERANCE
 
 
 @pytest.mark.parametrize("name", ["auto", *ENGINES])
@@ -53,12 +53,6 @@ def test_an_engine_by_name_and_by_object_gives_the_same_bits(name):
     one, other = (UnsupervisedIKDR(3, 2, kernel=kernel, engine=each).fit(X) for each in engines)
     _assert_same_bits(one, other)
     assert_array_equal(one.embedding_, other.embedding_)
-
-
-def test_clusterers_take_the_published_rule_from_the_object():
-    fitted = UnsupervisedIKDR(3, 2, solver=ISM(tol=0.05, max_iter=40)).fit(X)
-    assert fitted.tolerance_ == 0.05
-    assert fitted.status_ is Status.TOLERANCE
 
 
 def test_estimators_with_objects_follow_scikit_learn():

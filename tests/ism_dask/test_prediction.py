@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 
 import dask.array as da
 import numpy as np
@@ -18,29 +17,22 @@ from sklearn.preprocessing import scale
 
 from benchmarks.studies.designs import DESIGNS, distance, seeded
 from ism_dask import ComponentsWarning, PredictiveIKDR, dependence_test
-from ism_dask.criteria.prediction import Explained, RidgeRegression, RowsInMemory
-from ism_dask.estimators.fitted import Contributions, prediction_advice
+from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.estimators.problem import supervised_problem
-from ism_dask.estimators.training_rows import TrainingRows
-from ism_dask.gamma.targets import normal_scores
 from ism_dask.kernels import Gaussian
-from ism_dask.linalg import cholesky
 from ism_dask.linalg.eigen import inverse_covariance
-from ism_dask.linalg.subspaces import relative_residual, subspace_distance, subspace_sine
+from ism_dask.linalg.subspaces import relative_residual, subspace_distance
 from ism_dask.rows.raw import deal
 from ism_dask.selection.choices import (
     Choice,
-    Trial,
     choose,
     choose_by_evidence,
-    folds_of,
     other_maximum,
-    trial_of,
 )
 from ism_dask.selection.rules import RULES
-from ism_dask.selection.sample import Sample, climbed_grid
-from ism_dask.selection.starts import LINEAR, START_NAMES, starts_by_name
-from ism_dask.solvers.ascent import ascend, residual_limit
+from ism_dask.selection.sample import Sample
+from ism_dask.selection.starts import START_NAMES, starts_by_name
+from ism_dask.solvers.ascent import ascend
 from ism_dask.solvers.base import TimeLimit
 from ism_dask.status import Status
 
@@ -141,33 +133,6 @@ def test_the_longer_axis_of_a_map_counts_no_more_than_the_other():
     assert_array_equal(stretched.components_, plain.components_)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_avoided_columns_are_judged_by_the_setting_that_predicts_them_best(seed):
-    """A prediction of s that is worse than its mean tells nothing: it is no gain of W."""
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(80, 4))
-    Y = np.column_stack([X[:, 0], X[:, 0] * X[:, 1], rng.normal(size=80)])
-    Y = (Y - Y.mean(axis=0)) / Y.std(axis=0) / np.sqrt([2, 2, 1])
-    regression = RidgeRegression(Gaussian(1.5), 1.0, np.array([1.0, 1.0, -10.0]))
-    sample = Sample(RowsInMemory(X, Y), Y[:, 0], regression, True, 2, 0)
-    folds = folds_of(sample)
-    trial = trial_of(sample, folds, "linear")
-    own, errors = sample.start_settings["linear"][0], []
-    for width, ridge in ((1.0, 1.0), (1.0, 10.0), (2.0, 1.0), (2.0, 10.0)):
-        at, missed = sample.regression(own.times(width, ridge)), []
-        for fold in folds:
-            W = fold.starts["linear"]
-            system = at.kernel.matrix(fold.rows.X @ W, fold.rows.X @ W)
-            system += len(system) * at.ridge * np.eye(len(system))
-            across = at.kernel.matrix(fold.unseen.X @ W, fold.rows.X @ W)
-            missed.append(fold.unseen.Y - across @ np.linalg.solve(system, fold.rows.Y))
-        errors.append((np.concatenate(missed) ** 2).sum(axis=0))
-    explained = 1.0 - min(each[:2].sum() for each in errors) / 80
-    avoided = max(0.0, 1.0 - min(each[2] for each in errors) / 80)
-    assert trial.explained == pytest.approx(explained - 10 * avoided, rel=1e-6, abs=1e-8)
-    assert max(each[2] for each in errors) > 80 or avoided > 0
-
-
 @few
 @given(SEEDS)
 def test_evidence_is_the_likelihood_with_the_most_likely_noise(seed):
@@ -191,11 +156,21 @@ def test_evidence_is_the_likelihood_with_the_most_likely_noise(seed):
 
 
 @few
-@given(st.lists(st.integers(0, 5), min_size=1, max_size=60), st.integers(1, 8), st.integers(0, 9))
-def test_blocks_share_the_rows_of_all_keys(keys, n_blocks, seed):
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=60),
+    st.integers(1, 8),
+    st.integers(0, 9),
+    st.booleans(),
+)
+def test_blocks_share_the_rows_of_all_keys_or_have_whole_groups(keys, n_blocks, seed, grouped):
     keys = np.array(keys)
-    blocks = deal(keys, n_blocks, seed)
+    groups = keys if grouped else None
+    blocks = deal(np.arange(len(keys)) % 3 if grouped else keys, n_blocks, seed, groups)
+    assert len(blocks) == n_blocks
     assert_array_equal(np.sort(np.concatenate(blocks)), np.arange(len(keys)))
+    if grouped:
+        assert sum(len(np.unique(keys[rows])) for rows in blocks) == len(np.unique(keys))
+        return
     assert all((np.diff(rows) > 0).all() for rows in blocks)
     for key in keys:
         below = [int((keys[rows] <= key).sum()) for rows in blocks]
@@ -222,23 +197,6 @@ def _sample(kind, seed=0, n=200):
     y = (y - y.mean()) / y.std()
     regression = RidgeRegression(Gaussian(1.5), 1.0)
     return Sample(RowsInMemory(X, y[:, None]), y, regression, True, 1, seed), np.eye(5)[:, :1]
-
-
-@given(st.integers(1, 6), st.integers(1, 6), SEEDS)
-def test_the_grid_is_searched_up_to_a_cell_that_no_neighbour_beats(rows, columns, seed):
-    rng = np.random.default_rng(seed)
-    heights = rng.permutation(rows * columns).reshape(rows, columns).astype(float)
-    cells = [[(i, j) for j in range(columns)] for i in range(rows)]
-    evaluated = []
-
-    def values(some):
-        evaluated.extend(some)
-        return [heights[each] for each in some]
-
-    first = int(rng.integers(rows)), int(rng.integers(columns))
-    (i, j), value = climbed_grid(cells, values, first)
-    assert value == heights[i, j] == heights[max(i - 1, 0) : i + 2, max(j - 1, 0) : j + 2].max()
-    assert len(evaluated) == len(set(evaluated))
 
 
 @pytest.mark.parametrize(("kind", "is_as_good"), [("two lines", True), ("line", False)])
@@ -282,24 +240,6 @@ def test_each_start_detects_its_kind_of_dependence(kind, name):
     assert distance(truth, sample.starts[name]) < 0.25
 
 
-def test_waves_that_rise_and_fall_fast_are_found():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(500, 10))
-    y = np.sin(4 * X[:, 3]) + X[:, 5] + 0.2 * rng.normal(size=500)
-    W = starts_by_name(X, y[:, None] - y.mean(), y, 1, ["waves"])["waves"]
-    assert distance(np.eye(10)[:, [3]], W) < 0.1
-
-
-def test_the_linear_start_is_not_fitted_to_the_row_that_is_left_out():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(60, 300))
-    y = X[:, :3].sum(axis=1) + rng.normal(size=60)
-    X, y = X - X.mean(axis=0), y - y.mean()
-    # Without a ridge W is the one that interpolates; a large ridge gives the covariances.
-    W = starts_by_name(X, y[:, None], y, 1, [LINEAR])[LINEAR]
-    assert subspace_sine(W, np.linalg.qr((X.T @ y)[:, None])[0]) < 0.6
-
-
 @pytest.mark.parametrize("q", [1, 2, 5])
 def test_starts_are_orthonormal(q):
     Y = np.eye(3)[CULTIVAR]
@@ -324,28 +264,6 @@ def test_rows_that_nothing_has_seen_are_predicted_no_worse_than_by_a_start(kind)
     assert loss(choice.W) <= min(loss(sample.starts[name]) for name in START_NAMES) + 0.03
     shares = [trial.explained for trial in choice.trials]
     assert shares == sorted(shares, reverse=True)
-
-
-def _stages(keys, columns=1):
-    """Return the stages of rows with these keys and as many columns."""
-    shards = SimpleNamespace(n_rows=len(keys))
-    prepared = SimpleNamespace(shards=shards, n_varying=columns)
-    return TrainingRows(prepared, {}, None, None, 0).stages(keys)
-
-
-def test_stages_hold_the_rows_of_those_before():
-    first, second, third = RULES.stages
-    keys = np.random.default_rng(0).integers(0, 3, size=int(1.5 * second))
-    grown = _stages(keys)
-    assert [len(rows) for rows in grown] == [first, second]
-    assert np.isin(*grown).all()
-    shares = np.bincount(keys[grown[0]]) / first
-    assert_allclose(shares, np.bincount(keys) / len(keys), atol=0.005)
-    assert _stages(keys[: first + 200]) == []  # one regression has all of them
-    many = np.zeros(2 * third)
-    assert [len(rows) for rows in _stages(many)] == [first, second, third]
-    wide = _stages(many, RULES.stage_numbers // (2 * second))
-    assert [len(rows) for rows in wide] == [first, second]
 
 
 # Fits.
@@ -421,17 +339,6 @@ def test_rows_out_of_memory_have_the_same_answer(monkeypatch):
     assert there.objective_ == pytest.approx(here.objective_, rel=0.03)
 
 
-def test_rows_of_tiny_weight_decide_nothing():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(200, 4))
-    # Another law holds for the second half.
-    y = 0.3 * rng.normal(size=200) + np.r_[np.sin(X[:100, 0]), 3 * X[100:, 3]]
-    alone = PredictiveIKDR(1).fit(X[:100], y[:100])
-    weighted = PredictiveIKDR(1).fit(X, y, np.repeat([5.0, 1e-9], 100))
-    assert weighted.setting_ == alone.setting_
-    assert _apart(alone, weighted) < 1e-3
-
-
 @pytest.mark.parametrize("sides", [{}, {"avoid": np.arange(120.0) % 9}])
 def test_functions_of_y_are_those_of_repeated_rows(sides):
     y = np.column_stack([NUMBERS, X[:, 0] ** 2])
@@ -442,17 +349,6 @@ def test_functions_of_y_are_those_of_repeated_rows(sides):
     repeated = supervised_problem(model, X[rows], y[rows], **copied).in_order()
     one, two = (each.targets["law"].Y for each in (weighted, repeated))
     assert_allclose(one @ one.T, two @ two.T, atol=1e-9)
-
-
-def test_normal_scores_depend_on_ranks_alone_and_weights_repeat():
-    y = np.array([3.0, 1.0, 1.0, 2.0, 9.0])
-    scores = normal_scores(y)
-    assert_allclose(scores, normal_scores(np.exp(y)))
-    assert_allclose(normal_scores(-y), -scores)
-    assert scores[1] == scores[2]
-    weights = np.array([2, 1, 1, 3, 1])
-    repeated = normal_scores(np.repeat(y, weights))
-    assert_allclose(np.repeat(normal_scores(y, weights), weights), repeated)
 
 
 @pytest.mark.parametrize("kind", ["outlying y", "skewed times", "spread"])
@@ -469,17 +365,6 @@ def test_the_law_of_ranks_is_taken_where_the_mean_misleads(kind):
     assert distance(np.eye(8)[:, [0]], fitted.components_.T) < 0.25
 
 
-def test_rare_classes_are_no_noise():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(400, 10))
-    y = (X[:, 0] + 0.2 * rng.normal(size=400) > 2.0).astype(int)
-    rows = RowsInMemory(X, y[:, None] - y.mean())
-    trial = Trial("linear", None, None, 0.05, 0.1, np.zeros(400))
-    parts = Contributions(np.ones(1), np.zeros(1))
-    advice = prediction_advice([trial], rows, 0, parts, 1.0)
-    assert "y does depend on X, but these rows are too few" in advice
-
-
 def test_a_y_that_no_x_explains_is_said_with_a_p_value():
     X = np.random.default_rng(1).normal(size=(100, 8))
     y = np.random.default_rng(2).normal(size=100)
@@ -490,29 +375,6 @@ def test_a_y_that_no_x_explains_is_said_with_a_p_value():
     assert str(warned[0].message).endswith(fitted.report_.components_advice)
     with pytest.warns(ComponentsWarning, match="may not depend on X at all$"):
         PredictiveIKDR(2).fit(X, y, np.where(X[:, 0] > 0, 1.0, 0.5))
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_the_sign_of_a_column_does_not_decide_the_answer(seed):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(60, 6))
-    y = (X[:, 0] * X[:, 1] > 0).astype(int)
-    signs = np.where(rng.random(6) < 0.5, -1.0, 1.0)
-    one, other = (PredictiveIKDR(2).fit(rows, y) for rows in (X, X * signs))
-    assert subspace_sine(one.components_.T, (other.components_ * signs).T) < 1e-6
-
-
-@pytest.mark.parametrize(("noise", "size"), [(0.0, 1e-7), (50.0, 1.0), (0.0, 1.0)])
-def test_the_residual_that_counts_as_stationary_has_a_bound(noise, size):
-    """1e-4, a quarter of the noise, or a change of 3e-6 by a radian; never more than 0.25."""
-    value = Explained(0.5, np.array([[size], [0.0]]), noise)
-    limit = max(1e-4, noise / 4 / size, 3e-6 / (2 * size))
-    assert residual_limit(value) == pytest.approx(min(limit, 0.25))
-
-
-def test_no_matrix_outlives_the_fit():
-    PredictiveIKDR(1).fit(*curved(300, 3))
-    assert not cholesky._UNUSED
 
 
 def test_a_kernel_matrix_that_is_not_positive_definite_is_an_error():

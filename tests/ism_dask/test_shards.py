@@ -3,8 +3,6 @@
 import os
 import re
 import signal
-import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -28,7 +26,7 @@ from ism_dask.criteria.landmark_regression import KernelSums
 from ism_dask.kernels import Gaussian
 from ism_dask.observe import watching_fits
 from ism_dask.rows.execution import task_budget
-from ism_dask.rows.raw import ColumnMoments, RowSource
+from ism_dask.rows.raw import ColumnMoments
 from ism_dask.rows.shards import cut
 from ism_dask.solvers import ISM
 from ism_dask.threads import _libraries, _set_threads, side_by_side, single_threaded_blas
@@ -56,16 +54,6 @@ def test_many_shards_share_tasks(monkeypatch):
     assert watcher.tasks == [(i, 8) for i in range(1, 9)]
     assert count == 50
     assert_allclose(total, X.sum())
-
-
-def test_sources_are_read_in_whole_chunks():
-    source = _source(100, 3)
-    assert isinstance(source, RowSource)
-    shards = cut(source)
-    assert shards.bounds == (0, 100)
-    assert cut(_source(5000, 3)).bounds[1] % 16 == 0
-    assert shards.dtype == np.float32
-    assert_array_equal(shards.rows(np.arange(100)), source.read(0, 100))
 
 
 def _blas_threads():
@@ -262,40 +250,6 @@ def test_moments_of_parts_add_up(X, offset, cut, weights):
     found = np.sqrt(whole.squares / whole.weight)
     free = expected < 1e-150  # squares have lost digits, or all of them
     assert_allclose(found[~free], expected[~free], rtol=1e-9, atol=8 * rounding)
-
-
-# Worker processes use freed memory again, where Dask would have it returned.
-
-_FAULTS = """
-import resource
-import numpy as np
-from ism_dask.rows.execution import prepare_worker
-if {settled}:
-    prepare_worker()
-def faults():
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-np.ones(2**21)
-before = faults()
-for _ in range(10):
-    np.ones(2**21)
-print(faults() - before)
-"""
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="only glibc has the thresholds")
-@pytest.mark.parametrize(
-    ("settled", "threshold", "returned"),
-    # A threshold that somebody chose stays.
-    [(False, "65536", True), (True, "65536", False), (True, "131072", True)],
-)
-def test_a_worker_uses_freed_memory_again(settled, threshold, returned):
-    """Ten arrays of 16 MiB, one after the other, after a first one."""
-    # Huge pages would hide what is counted here.
-    env = {"MALLOC_TRIM_THRESHOLD_": threshold, "NUMPY_MADVISE_HUGEPAGE": "0"}
-    script = [sys.executable, "-c", _FAULTS.format(settled=settled)]
-    done = subprocess.run(script, env={**os.environ, **env}, capture_output=True, check=True)
-    pages, faults = 10 * 16 * 2**20 // os.sysconf("SC_PAGESIZE"), int(done.stdout)
-    assert faults >= pages if returned else faults < pages / 10
 
 
 def test_work_within_work_ends_on_one_thread(monkeypatch):

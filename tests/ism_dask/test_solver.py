@@ -2,7 +2,6 @@
 
 import time
 from functools import partial
-from itertools import islice
 
 import numpy as np
 import pytest
@@ -17,7 +16,6 @@ from models import (
     quiet,
 )
 from numpy.testing import assert_allclose
-from scipy.stats import ortho_group
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import scale
@@ -28,12 +26,9 @@ from ism_dask.engines.base import PhiEvaluation, ProductEvaluation
 from ism_dask.kernels import Gaussian, Polynomial
 from ism_dask.linalg.subspaces import relative_residual, subspace_sine
 from ism_dask.observe import FitWatcher, watching_fits
-from ism_dask.records.iteration import Record
 from ism_dask.selection.sample import Sample
 from ism_dask.solvers import ISM, Ascent
-from ism_dask.solvers.ascent import ascend_roughly, lbfgs_ascent
 from ism_dask.solvers.base import TimeLimit
-from ism_dask.solvers.ism import SpectralSteps
 from ism_dask.solvers.search import Search
 from ism_dask.status import Status
 
@@ -96,57 +91,6 @@ def test_the_best_w_is_returned_and_descents_are_noted():
     assert [record.ascent for record in solution.history[:3]] == [True, False, False]
 
 
-@pytest.mark.parametrize(("damping", "swinging"), [(1.0, True), (0.95, False)])
-@pytest.mark.parametrize("tol", [0.01, None])
-def test_slow_damping_is_no_swing(damping, swinging, tol):
-    """Eigenvalues go to and fro; only where that goes on for good is there nothing to wait for."""
-    turns = (-damping) ** np.arange(6)
-    values = 1.0 + 0.01 * turns if tol else 1.0 + 1e-8 * turns
-    changes = np.abs(np.diff(values)) / values[1:]
-    angles = 0.5 * np.abs(turns[1:])
-    steps = enumerate(zip(values[1:], changes, angles, strict=True), start=1)
-    history = [Record(k, 0.0, (value,), *moved, 0.0, True) for k, (value, *moved) in steps]
-    assert ISM(tol=tol).is_stuck(history) == swinging
-
-
-def _history(residuals, heights, angle):
-    steps = enumerate(zip(residuals, heights, strict=False), start=1)
-    return [Record(k, J, (k + 1.0,), 0.5, angle, 0.0, True, residual=r) for k, (r, J) in steps]
-
-
-def _crawl(count, *, falls, wanders):
-    numbers = range(1, count + 1)
-    return _history([falls**k for k in numbers], [9.0 + wanders * (k % 3) for k in numbers], 0.5)
-
-
-def _turns(*residuals, angle=1.0, rise=1e-4):
-    return _history(residuals, [9.0 + rise, 9.0] * 2, angle)
-
-
-@pytest.mark.parametrize(
-    ("history", "stuck"),
-    [
-        # What comes to no end is given up in the end.
-        (_crawl(21, falls=0.98, wanders=0), True),
-        (_crawl(20, falls=0.98, wanders=0), False),
-        (_crawl(21, falls=0.9, wanders=0), False),
-        # What goes up and down may come by a higher maximum, and is given more time.
-        (_crawl(99, falls=0.98, wanders=1), False),
-        (_crawl(100, falls=0.98, wanders=1), True),
-        # A W that turns to and fro is given up at once, and so are columns for which J has no use:
-        # what they gain is less than the share 3e-4 of J.
-        (_turns(2e-3, 1e-3, 2e-3, 2e-3), True),
-        (_turns(2e-3, 1e-3, 2e-3), False),
-        (_turns(2e-3, 1e-3, 1e-3, 1e-3), False),
-        (_turns(2e-3, 1e-3, 2e-3, 2e-3, angle=0.8), False),
-        (_turns(2e-3, 1e-3, 2e-3, 2e-3, rise=0.1), False),
-    ],
-)
-def test_what_leads_nowhere_is_given_up(history, stuck):
-    assert ISM(max_iter=200).is_stuck(history) == stuck
-    assert not ISM(tol=0.01, max_iter=200).is_stuck(history)
-
-
 NARROW = [(load_wine, 3, 0.2), (load_wine, 2, 0.15), (load_breast_cancer, 2, 1.0)]
 
 
@@ -177,44 +121,6 @@ def test_a_kernel_that_sees_nothing_is_flat():
     rows = 100.0 * np.arange(180).reshape(60, 3)
     problem = problem_of(rows, np.arange(60) % 3, Gaussian(0.01))
     assert _solve(first_engine("exact", problem, 1), 1).status is Status.FLAT
-
-
-class Quadratic:
-    """J = tr(W^T M W): every invariant subspace is stationary, one is the maximum."""
-
-    def __init__(self, values):
-        self.turn = ortho_group.rvs(len(values), random_state=0)
-        self.M = self.turn @ np.diag(values) @ self.turn.T
-
-    def phi0(self):
-        return self.M
-
-    def phi(self, W):
-        return PhiEvaluation(float(np.trace(W.T @ self.M @ W)), self.M)
-
-    def gradient(self, W):
-        return ProductEvaluation(float(np.trace(W.T @ self.M @ W)), self.M @ W)
-
-
-def test_climbs_end_at_the_leading_eigenvectors_and_sooner_with_a_guess_of_the_curvature():
-    start = np.linalg.qr(np.random.default_rng(3).normal(size=(40, 3)))[0]
-    values = np.geomspace(1.0, 1e-4, 40)
-    operator = Quadratic(values)
-    turn = operator.turn
-
-    def steps(guess):
-        climb = lbfgs_ascent(operator.gradient, start, operator.gradient(start), guess)
-        for number, (W, evaluation) in enumerate(islice(climb, 300)):
-            if relative_residual(W, evaluation.product) < 1e-7:
-                assert subspace_sine(W, turn[:, :3]) < 1e-6
-                return number
-        raise AssertionError("no end")
-
-    rough = turn @ np.diag(1.0 / (values[2] - np.minimum(values, values[3]) + 0.05)) @ turn.T
-    plain, guessed = steps(None), steps(lambda Z: rough @ Z)
-    assert guessed <= plain
-    # A guess that is of no use is corrected by the memory.
-    steps(lambda Z: turn @ np.diag(np.geomspace(1.0, 30.0, 40)) @ turn.T @ Z)
 
 
 @pytest.mark.parametrize("kernel", [Polynomial(900), Gaussian(1.0) + Polynomial(900)])
@@ -274,32 +180,6 @@ def test_no_trial_begins_after_the_time_limit(monkeypatch):
 
 
 @quiet
-def test_after_the_limit_there_are_no_grids_of_settings_and_no_steps(monkeypatch):
-    """Rows of the size of 1,300 grow in stages: all of them end."""
-    rng = np.random.default_rng(0)
-    X = np.vstack([WINE] * 8) + 0.1 * rng.normal(size=(8 * len(WINE), 13))
-    y = X[:, 0] + X[:, 5] * X[:, 6] + 0.1 * rng.normal(size=len(X))
-    evaluated, climbed, evidence = [], [], Sample.evidence
-
-    def counted(self, W, setting):
-        evaluated.append(setting)
-        return evidence(self, W, setting)
-
-    def noted(*args, **options):
-        climbed.append(1)
-        return ascend_roughly(*args, **options)
-
-    monkeypatch.setattr(Sample, "evidence", counted)
-    monkeypatch.setattr("ism_dask.selection.sample.ascend_roughly", noted)
-    fitted = PredictiveIKDR(2, solver=Ascent(max_seconds=1e-6)).fit(X, y)
-    assert fitted.status_ is Status.OVER_CAP
-    # One setting of one start, for each of the two targets, where a fit without a limit tries 80.
-    assert len(evaluated) <= 4
-    assert not climbed
-    assert np.isfinite(fitted.transform(X)).all()
-
-
-@quiet
 @pytest.mark.parametrize(
     ("kernel", "n", "allowed"), [("gaussian", 7000, []), ("distance", 300, ["phi", "product"])]
 )
@@ -326,26 +206,3 @@ def test_after_the_limit_there_is_one_pass_over_all_pairs_of_rows_at_most(
     true_residual = fitted.certify(X, y).residual
     assert true_residual > 1e-3
     assert fitted.residual_ == pytest.approx(true_residual, rel=1e-2)
-
-
-@quiet
-def test_gradient_steps_do_not_begin_after_the_limit(monkeypatch):
-    """The spectral steps swing here, so that without a limit an ascent follows."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(60, 10))
-    y = rng.normal(size=60)
-    solver = ISM(max_seconds=3600.0)
-    assert SupervisedIKDR(1, kernel=Gaussian(0.3), solver=solver).fit(X, y).converged_
-    swings, begun = SpectralSteps.terminate, []
-
-    def late(self, state):
-        """Let the time run out when the steps swing."""
-        if (status := swings(self, state)) is Status.SWINGS:
-            self._time_limit.max_seconds = 0.0
-        return status
-
-    monkeypatch.setattr(SpectralSteps, "terminate", late)
-    monkeypatch.setattr("ism_dask.solvers.search.ascend", lambda *_, **__: begun.append(1))
-    fitted = SupervisedIKDR(1, kernel=Gaussian(0.3), solver=solver).fit(X, y)
-    assert fitted.status_ is Status.OVER_CAP
-    assert not begun

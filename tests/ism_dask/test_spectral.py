@@ -14,7 +14,7 @@ from ism_dask.gamma.embedding_guides import EMBEDDING
 from ism_dask.kernels import KERNELS, Affinity, Gaussian, Laplacian, Linear, Multiquadric
 from ism_dask.kernels.pairing import median_distance
 from ism_dask.linalg.eigen import largest_pairs, leading_eigenpairs, leading_eigenpairs_by_products
-from ism_dask.linalg.subspaces import subspace_sine
+from ism_dask.linalg.subspaces import subspace_distance, subspace_sine
 from ism_dask.rows.shards import cut
 
 N, D, K = 150, 6, 3
@@ -108,12 +108,6 @@ def test_eigenpairs_by_products(n):
     assert residual <= 1e-11
 
 
-def test_eigenpairs_that_do_not_settle_say_so():
-    spread = np.linspace(0.0, 1.0, 1000)
-    *_, residual = leading_eigenpairs_by_products(lambda V: spread[:, None] * V, 1000, 3, 1e-12)
-    assert 1e-12 < residual < 1e-2
-
-
 def test_a_graph_too_narrow_for_landmarks_is_embedded_roughly():
     """What landmarks leave of a narrow kernel hardly touches its leading eigenvectors."""
     X, _ = make_blobs(2000, 6, centers=3, random_state=0)
@@ -132,19 +126,13 @@ def _symmetric(d, seed=0):
     return A + A.T
 
 
-def test_leading_pairs_are_the_largest_algebraic_ones():
-    A = _symmetric(12)
-    spectrum = leading_eigenpairs(A, 3)
-    values, vectors = np.linalg.eigh(A)
-    assert_allclose(spectrum.values, values[::-1][:3])
-    assert spectrum.following == pytest.approx(values[-4])
-    assert_allclose(np.abs(np.sum(spectrum.vectors * vectors[:, :-4:-1], axis=0)), 1.0)
-    assert spectrum.vectors[:, ~spectrum.null].shape == (12, 3)
-
-
 def test_krylov_gives_the_same_as_dense(monkeypatch):
     A = _symmetric(300, 1)
     dense = leading_eigenpairs(A, 4)
+    values, vectors = np.linalg.eigh(A)
+    assert_allclose(dense.values, values[::-1][:4])
+    assert dense.following == pytest.approx(values[-5])
+    assert subspace_sine(vectors[:, -4:], dense.vectors) < 1e-8
     monkeypatch.setattr("ism_dask.linalg.eigen._DENSE_LIMIT", 100)
     for guess in (None, dense.vectors):
         krylov = leading_eigenpairs(A, 4, guess)
@@ -185,10 +173,6 @@ def test_null_directions_of_an_indefinite_matrix_are_in_its_null_space():
     assert spectrum.null.tolist() == [False, True, True]
 
 
-def test_a_matrix_of_zeros_has_axes_for_eigenvectors():
-    assert_array_equal(leading_eigenpairs(np.zeros((5, 5)), 2).vectors, np.eye(5)[:, :2])
-
-
 def test_krylov_finds_every_copy_of_an_eigenvalue(monkeypatch):
     monkeypatch.setattr("ism_dask.linalg.eigen._DENSE_LIMIT", 100)
     A = np.diag(np.concatenate([[3.0, 3.0, 2.0, 2.0], np.linspace(1, 0, 296)]))
@@ -208,4 +192,7 @@ def test_sine_is_that_of_the_largest_principal_angle():
         U = np.linalg.qr(V + size * rng.normal(size=(8, 3)))[0]
         expected = np.sin(subspace_angles(V, U)[0])
         assert subspace_sine(V, U) == pytest.approx(expected, rel=1e-6, abs=1e-15)
+        sines = np.sin(subspace_angles(V, U))
+        near = pytest.approx(np.sqrt(np.mean(sines**2)), rel=1e-4)
+        assert subspace_distance(V, U) == near
     assert subspace_sine(V, V[:, :2]) == 1.0

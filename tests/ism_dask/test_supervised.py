@@ -1,7 +1,7 @@
 import dask.array as da
 import numpy as np
 import pytest
-from models import contract_of, hsic_model, watching_iterations
+from models import hsic_model, watching_iterations
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_wine
 from sklearn.exceptions import ConvergenceWarning, DataConversionWarning, NotFittedError
@@ -10,18 +10,10 @@ from sklearn.feature_selection import SelectFromModel
 from ism_dask import PredictiveIKDR, SupervisedIKDR, hsic
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg.subspaces import subspace_distance
-from ism_dask.solvers import ISM, Ascent
+from ism_dask.solvers import ISM
 from ism_dask.status import Status
 
 X, Y = load_wine(return_X_y=True)
-
-
-# Labels drawn at random, as some checks have them, may leave the iteration swinging.
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@contract_of([PredictiveIKDR(1, solver=Ascent(max_iter=5)), SupervisedIKDR()])
-def test_the_contract_of_scikit_learn(estimator, check, monkeypatch):
-    monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # else it skips its checks of other arrays
-    check(estimator)
 
 
 @pytest.fixture(scope="module")
@@ -88,16 +80,6 @@ def test_numbers_lead_to_the_direction_they_depend_on(make, target, kernel):
     fitted = make(1, target=target, kernel=kernel).fit(rows, y)
     # The cube of a gaussian has heavy tails: a few rows pull it aside.
     assert abs(fitted.components_[0] @ direction) > (0.94 if kernel == "polynomial" else 0.97)
-
-
-def test_neither_constant_columns_nor_scales_change_anything(plain):
-    scaled = X * 2.0 ** np.linspace(-76, 68, 13)
-    padded = np.insert(scaled, [0, 5], [7.0, 1e9 / 3], axis=1)
-    fitted = hsic_model(2).fit(padded, Y)
-    constant = [0, 6]
-    assert (fitted.components_[:, constant] == 0).all()
-    assert_allclose(np.delete(fitted.components_, constant, axis=1), plain.components_, atol=1e-9)
-    assert_allclose(fitted.transform(padded), plain.transform(X), atol=1e-8)
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "polynomial", "linear", "relative_gaussian"])

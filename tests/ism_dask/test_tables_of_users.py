@@ -13,26 +13,21 @@ from models import (
     CULTIVAR,
     SUPERVISED,
     WINE,
-    StoredRows,
     assert_same_fit,
     hsic_model,
-    projector,
     stored,
 )
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import coo_array, csr_array
 from scipy.spatial.distance import pdist, squareform
 from sklearn.base import clone
-from sklearn.impute import SimpleImputer
-from sklearn.pipeline import make_pipeline
 from sklearn.utils.class_weight import compute_sample_weight
 
 from ism_dask import PredictiveIKDR, SupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators import input_rows
 from ism_dask.estimators.preparation import prepare_rows
-from ism_dask.kernels import Gaussian, Linear, Multiquadric, Polynomial
+from ism_dask.kernels import Gaussian
 from ism_dask.linalg.subspaces import subspace_sine
-from ism_dask.solvers import ISM
 
 X, Y = WINE, CULTIVAR
 NAMES = np.array(["barolo", "grignolino", "barbera"])[Y]
@@ -60,13 +55,11 @@ def fitted():
 def test_a_class_weight_is_the_weight_of_its_rows(class_weight, weights):
     given = PredictiveIKDR(2, **QUICK, class_weight=class_weight).fit(X, NAMES)
     assert_same_fit(given, PredictiveIKDR(2, **QUICK).fit(X, NAMES, weights), 1e-10, 1e-6)
-
-
-def test_class_weights_balance_the_weights_of_rows():
-    weights = np.random.default_rng(0).integers(0, 4, len(X))
-    balanced = hsic_model(2, **PLAIN, class_weight="balanced")
-    repeated = clone(balanced).fit(X.repeat(weights, axis=0), Y.repeat(weights))
-    assert_same_fit(balanced.fit(X, Y, weights), repeated, 1e-10, 1e-6)
+    # They multiply the weights of rows, and balance these.
+    counts = np.random.default_rng(0).integers(0, 4, len(X))
+    model = hsic_model(2, **PLAIN, class_weight=class_weight)
+    repeated = clone(model).fit(X.repeat(counts, axis=0), NAMES.repeat(counts))
+    assert_same_fit(model.fit(X, NAMES, counts), repeated, 1e-10, 1e-6)
 
 
 @pytest.mark.parametrize("options", [{}, {"standardize": False}])
@@ -140,31 +133,6 @@ def test_frames_in_and_out(library, fitted):
         assert_allclose(rows.compute(), new.to_numpy(), atol=1e-9)
 
 
-def test_gaps_are_refused_with_the_imputer_that_fills_them(fitted):
-    gaps, masked = np.where(X.max() == X, np.nan, X), np.ma.masked_equal(X, X.max())
-    fits = [
-        (PredictiveIKDR(2).fit, each, Y)
-        for each in (gaps, masked, csr_array(gaps), StoredRows(gaps, 100))
-    ]
-    transforms = [(fitted.transform, each) for each in (gaps, masked, da.from_array(gaps))]
-    for call, *given in (*fits, *transforms, (UnsupervisedIKDR(3).fit, gaps)):
-        with pytest.raises(ValueError, match=r"NaN.*SimpleImputer"):
-            np.asarray(call(*given))
-    filled = make_pipeline(SimpleImputer(), PredictiveIKDR(2, **QUICK)).fit(gaps, Y)
-    assert filled.transform(gaps).shape == (178, 2)
-
-
-@pytest.mark.parametrize("library", ["pandas", "polars"])
-def test_columns_of_texts_and_dates_are_named(library, fitted):
-    columns = {"length": X[:, 0], "width": X[:, 1], "maker": NAMES, "day": X[:, 2].astype("M8[D]")}
-    frame = pd.DataFrame(columns) if library == "pandas" else pl.DataFrame(columns)
-    for call in (lambda: PredictiveIKDR(1).fit(frame, Y), lambda: fitted.transform(frame)):
-        with pytest.raises(ValueError, match=r"'maker', 'day'\. Encode texts"):
-            call()
-    numbers = pd.DataFrame({"a": X[:, 0].astype(object), "b": X[:, 1]})
-    assert PredictiveIKDR(1).fit(numbers, Y).n_features_in_ == 2
-
-
 def _bytes(n, d=5):
     """Return rows of bytes and classes of which the first two columns decide."""
     rng = np.random.default_rng(n)
@@ -216,6 +184,9 @@ def test_a_fit_to_larger_rows_is_the_same_wherever_they_are(
     kind, tmp_path, monkeypatch, thread_cluster
 ):
     monkeypatch.setattr("ism_dask.rows.raw.MEMORY_NUMBERS", 600)
+    # Of so many rows some are drawn, which are the same however they are cut.
+    monkeypatch.setattr("ism_dask.estimators.dependence_problem.SAMPLE_ROWS", 300)
+    monkeypatch.setattr("ism_dask.estimators.dependence_problem._SAMPLED_ROWS", 200)
     X, y = _bytes(320, 3)
     weights = np.random.default_rng(0).integers(0, 3, size=len(X))
     lazy, on_disk = da.from_array(X, chunks=(160, 3)), stored(X * 1.0, tmp_path, 128)
@@ -238,52 +209,7 @@ def test_many_rows_are_in_single_precision_if_it_holds_their_numbers():
             assert prepared.shards.dtype == precision
 
 
-# A row of weight 2 is two equal rows, for every engine and target.
-
-
-NUMBERS = X[:, 0] + np.random.default_rng(1).normal(size=len(X))
-WIDE = Gaussian(sigma=2.0)
-SERVED = [(WIDE, "exact"), (WIDE, "landmarks"), (Multiquadric(), "exact")]
-SERVED += [(Polynomial(degree=3), "landmarks"), (Linear(), "closed_form")]
-WEIGHTS = np.random.default_rng(0).integers(0, 4, len(X))
-
-
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize(
-    ("target", "y"), [("classes", Y), ("linear", NUMBERS), ("multiscale", NUMBERS)]
-)
-@pytest.mark.parametrize(("kernel", "engine"), SERVED)
-def test_weights_are_repetitions(kernel, engine, target, y):
-    options = {"target": target, "solver": ISM(max_iter=3)}
-    model = hsic_model(1, kernel=kernel, engine=engine, **options)
-    weighted = clone(model).fit(X, y, sample_weight=WEIGHTS)
-    repeated = clone(model).fit(X.repeat(WEIGHTS, axis=0), y.repeat(WEIGHTS))
-    assert_same_fit(weighted, repeated, 1e-12)
-
-
-@pytest.mark.parametrize("make", [PredictiveIKDR, SupervisedIKDR])
-def test_the_unit_of_weights_does_not_matter(make):
-    """Nor to contributions: no weight is rounded to a number of rows."""
-    model = make(2, **(QUICK if make is PredictiveIKDR else {}))
-    weights = np.random.default_rng(2).random(len(X))
-    ones, thousands = (clone(model).fit(X, Y, unit * weights) for unit in (1.0, 1000.0))
-    # The squares of these units are no numbers.
-    for unit in (1e-300, 1e-150, 1e150, 1e300):
-        scaled = clone(model).fit(X, Y, unit * weights)
-        assert_allclose(projector(scaled), projector(ones), atol=1e-4)
-    # HSIC is a sum over pairs, the explained share of y a mean.
-    factor = 1e6 if make is hsic_model else 1.0
-    assert_allclose(thousands.objective_, factor * ones.objective_, rtol=1e-9)
-    assert_allclose(projector(thousands), projector(ones), atol=1e-6)
-    for name in ("alone", "lost"):
-        known = factor * getattr(ones.contributions_, name)
-        assert_allclose(getattr(thousands.contributions_, name), known, rtol=1e-6)
-
-
 # Sparse X gives what dense rows give, or an error that names what to do first.
-
-
-WIDE_KERNEL = {"kernel": Gaussian(sigma=3.0)}
 
 
 def _texts(n=300, d=60):
@@ -300,20 +226,16 @@ def _texts(n=300, d=60):
 TEXTS, TOPICS = _texts()
 
 
-@pytest.mark.parametrize("make", [*SUPERVISED, UnsupervisedIKDR])
-def test_sparse_numbers_that_are_too_many_are_refused(monkeypatch, make):
-    monkeypatch.setattr(input_rows, "MOST_SPARSE_COLUMNS", 10)
-    monkeypatch.setattr("ism_dask.rows.raw.MEMORY_NUMBERS", 10_000)
-    with pytest.raises(ValueError, match=r"300 x 60 numbers are too many.*TruncatedSVD"):
-        make(2).fit(TEXTS, TOPICS)
-
-
-def test_sparse_rows_that_do_not_fit_memory_are_made_dense_in_pieces(monkeypatch):
-    dense = SupervisedIKDR(2, **WIDE_KERNEL).fit(TEXTS.toarray(), TOPICS)
+def test_sparse_rows_that_do_not_fit_memory_are_made_dense_in_pieces_or_refused(monkeypatch):
+    dense = SupervisedIKDR(2, kernel=Gaussian(sigma=3.0)).fit(TEXTS.toarray(), TOPICS)
     monkeypatch.setattr("ism_dask.rows.raw.MEMORY_NUMBERS", 1000)
-    streamed = SupervisedIKDR(2, **WIDE_KERNEL).fit(TEXTS, TOPICS)
+    streamed = clone(dense).fit(TEXTS, TOPICS)
     assert subspace_sine(streamed.components_.T, dense.components_.T) < 1e-2
     assert_allclose(streamed.transform(TEXTS), streamed.transform(TEXTS.toarray()), atol=1e-8)
+    monkeypatch.setattr(input_rows, "MOST_SPARSE_COLUMNS", 10)
+    for make in (*SUPERVISED, UnsupervisedIKDR):
+        with pytest.raises(ValueError, match=r"300 x 60 numbers are too many.*TruncatedSVD"):
+            make(2).fit(TEXTS, TOPICS)
 
 
 @pytest.mark.parametrize(

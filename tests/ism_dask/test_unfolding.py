@@ -7,21 +7,18 @@ import dask.array as da
 import numpy as np
 import pytest
 from definition import centred, equal_classes
-from models import contract_of
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csc_array, csr_array
 from scipy.stats import spearmanr
 from sklearn.base import clone
-from sklearn.datasets import load_iris, load_wine, make_swiss_roll
+from sklearn.datasets import load_wine, make_swiss_roll
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.neighbors import kneighbors_graph
 from sklearn.preprocessing import scale
-from threadpoolctl import threadpool_limits
 
 from ism_dask import ColoredMVU
 from ism_dask.status import Status
 from ism_dask.unfolding import refinement
-from ism_dask.unfolding.nearest_rows import NearestRows
 
 WINE, Y = load_wine(return_X_y=True)
 X = scale(WINE)
@@ -30,12 +27,6 @@ HALF = (np.median(ANGLE) < ANGLE).astype(int)
 # Rows in their own units.
 RAW = {"standardize": False}
 GAUSSIAN = {"target": "gaussian", **RAW}
-
-
-@pytest.mark.filterwarnings("ignore:the graph of the:UserWarning")
-@contract_of([ColoredMVU()])
-def test_the_contract_of_scikit_learn(estimator, check):
-    check(estimator)
 
 
 @pytest.fixture(scope="module")
@@ -129,36 +120,29 @@ def test_axes_that_the_program_leaves_empty_are_not_used(nu, used):
     messages = [f"ColoredMVU uses {used} of 3 axes"] if used < 3 else []
     assert [str(each.message).split(";")[0] for each in warned] == messages
     assert fitted.converged_
-    _check_balance(fitted, rows, _centred_kernel(y, 24), 5)
-
-
-def _check_balance(model, rows, L, k):
-    """Check that edges pull as y pushes; return the share of the push that is left."""
-    w, Z, scales = model.edge_weights_.toarray(), model.embedding_, model.scales_
-    edges, distances = _edges(rows, k)
+    # Edges pull as y pushes.
+    w, Z, scales = fitted.edge_weights_.toarray(), fitted.embedding_, fitted.scales_
+    edges, distances = _edges(rows, 5)
     errors = ((Z[edges[:, 0]] - Z[edges[:, 1]]) ** 2).sum(axis=1) - distances**2
     expected = np.zeros_like(w)
     expected[tuple(edges.T)] = 2 * scales.penalty * errors
     assert_allclose(w, expected + expected.T, atol=1e-9 * np.abs(w).max())
-    pushed = L @ Z / scales.gain
+    pushed = _centred_kernel(y, 24) @ Z / scales.gain
     left = pushed - (np.diag(w.sum(axis=0)) - w) @ Z
     size = np.vdot(Z, pushed) + scales.penalty * (errors**2).sum()
     assert 2 * np.linalg.norm(left) * np.linalg.norm(Z) <= 1.01e-4 * size
-    return np.linalg.norm(left) / np.linalg.norm(pushed)
 
 
 # By LAPACK, and by Lanczos.
 @pytest.mark.parametrize(("count", "near", "m"), [(12, 12, 15), (24, 20, 18)])
 def test_no_cut_through_a_multiple_eigenvalue_decides_the_picture(count, near, m):
+    """On a torus eigenvalues occur four times, and the fourth one eight times."""
     turns = 2 * np.pi * np.arange(count) / count
-    around, along = (angle.ravel() for angle in np.meshgrid(turns, turns))
-    # A torus: its eigenvalues occur four times, and the fourth one eight times.
-    rows = np.column_stack([np.cos(around), np.sin(around), np.cos(along), np.sin(along)])
+    circle = np.column_stack([np.cos(turns), np.sin(turns)])
+    rows = np.hstack([np.tile(circle, (count, 1)), circle.repeat(count, axis=0)])
     y, options = rows @ [1.0, 0.4, 0.2, 0.7], {"n_neighbors": 8, "refine": False, **GAUSSIAN}
-    whole = ColoredMVU(n_eigenvectors=near, **options).fit(rows, y)
-    fitted = ColoredMVU(n_eigenvectors=m, **options).fit(rows, y)
+    whole, fitted = (ColoredMVU(n_eigenvectors=n, **options).fit(rows, y) for n in (near, m))
     assert len(fitted.eigenvalues_) == near
-    assert fitted.program_objective_ == pytest.approx(whole.program_objective_, rel=1e-7)
     assert_allclose(fitted.embedding_, whole.embedding_, atol=1e-6 * whole.embedding_.std())
     with pytest.warns(UserWarning, match="more than 20 functions .* are equally smooth"):
         ColoredMVU(3, metric="precomputed", n_neighbors=39).fit(1.0 - np.eye(40))
@@ -171,15 +155,10 @@ def test_new_rows_of_a_swiss_roll_unroll_along_its_angle():
 
 
 @pytest.mark.parametrize("y", [None, X[:, 0]])
-def test_the_order_of_rows_and_their_units_change_nothing(y):
-    order = np.random.default_rng(0).permutation(len(X))
-    plain = ColoredMVU().fit(X, y)
-    turned = ColoredMVU().fit(X[order], None if y is None else y[order])
-    assert_array_equal(turned.embedding_, plain.embedding_[order])
+def test_the_units_of_rows_change_nothing(y):
     units = 2.0 ** np.arange(-3, X.shape[1] - 3)
+    plain = ColoredMVU().fit(X, y)
     assert_array_equal(ColoredMVU().fit(units * X, y).embedding_, plain.embedding_)
-    other = ColoredMVU(refine=False).fit(units * X, y)
-    assert other.program_objective_ == pytest.approx(plain.program_objective_, abs=1e-7)
     plain, scaled = (ColoredMVU(refine=False, **RAW).fit(unit * X, y) for unit in (1.0, 1000.0))
     assert scaled.program_objective_ == pytest.approx(plain.program_objective_, abs=1e-7)
     largest = plain.eigenvalues_[0]
@@ -205,20 +184,8 @@ def test_rows_of_the_fit_have_their_own_place_and_others_that_of_their_neighbour
     near = [_nearest(np.vstack([row, X]))[0][1:11] - 1 for row in new]
     expected = [_local_weights(X[k] - row) @ Z[k] for row, k in zip(new, near, strict=True)]
     assert_allclose(colored.transform(new), expected, atol=1e-9 * Z.std())
-
-
-TIED = np.random.default_rng(0).integers(0, 3, (300, 20)).astype(float)
-
-
-def test_equally_near_rows_are_the_same_on_any_threads_and_in_any_batch():
-    search = NearestRows.among(TIED, 10)
-    apart = ((TIED[:, None] - TIED) ** 2).sum(axis=2)
-    expected = np.lexsort((np.tile(np.arange(300), (300, 1)), apart), axis=1)[:, :10]
-    assert_array_equal(search.nearest_to(TIED), expected)
-    for threads in (1, 2, 4):
-        with threadpool_limits(threads, user_api="openmp"):
-            assert_array_equal(search.nearest_to(TIED), expected)
-    assert_array_equal(np.concatenate([search.nearest_to(row[None]) for row in TIED]), expected)
+    with pytest.raises(ValueError, match="1 rows of X, the first number 3, are so far"):
+        colored.transform(np.where(np.arange(178)[:, None] == 3, 1e200, X))
 
 
 def _local_weights(apart):
@@ -229,25 +196,20 @@ def _local_weights(apart):
     return weights / weights.sum()
 
 
-@pytest.mark.parametrize(("refine", "kind"), [(True, np.float32), (False, np.float64)])
-def test_sparse_rows_are_unfolded_as_dense_ones(refine, kind):
+@pytest.mark.parametrize("options", [RAW, {}])
+def test_sparse_rows_are_unfolded_as_dense_ones(options):
     rng = np.random.default_rng(0)
-    words = (rng.poisson(0.4, size=(120, 60)) * rng.random((120, 60))).astype(kind)
+    words = rng.poisson(0.4, size=(120, 60)) * rng.random((120, 60))
     words[:5], labels = words[7], rng.integers(0, 3, 120)
     words[labels == 1, :9] *= 3
-    for options in (RAW, {}):
-        model = ColoredMVU(refine=refine, **options)
-        dense, sparse = (clone(model).fit(each, labels) for each in (words, csc_array(words)))
-        assert sparse.n_edges_ == dense.n_edges_
-        assert sparse.embedding_.dtype == kind
-        share = 1e-4 if kind is np.float64 else 1e-2
-        near = {"rtol": 0.0, "atol": share * dense.embedding_.std()}
-        if not refine:
-            assert_allclose(sparse.embedding_, dense.embedding_, **near)
-        assert sparse.objective_ == pytest.approx(dense.objective_, rel=1e-3)
-        assert_array_equal(sparse.transform(csr_array(words)), sparse.embedding_)
-        new = words[:20] + (rng.random((20, 60)) < 0.05).astype(kind)
-        assert_allclose(sparse.transform(csr_array(new)), sparse.transform(new), **near)
+    model = ColoredMVU(refine=False, **options)
+    dense, sparse = (clone(model).fit(each, labels) for each in (words, csc_array(words)))
+    near = {"rtol": 0.0, "atol": 1e-4 * dense.embedding_.std()}
+    assert sparse.n_edges_ == dense.n_edges_
+    assert_allclose(sparse.embedding_, dense.embedding_, **near)
+    assert_array_equal(sparse.transform(csr_array(words)), sparse.embedding_)
+    new = words[:20] + (rng.random((20, 60)) < 0.05)
+    assert_allclose(sparse.transform(csr_array(new)), sparse.transform(new), **near)
 
 
 def test_distances_are_unfolded_as_the_rows_that_have_them():
@@ -261,18 +223,10 @@ def test_distances_are_unfolded_as_the_rows_that_have_them():
         near = {"atol": 1e-5 * plain.embedding_.std()}
         assert_allclose(fitted.embedding_ / size, plain.embedding_, **near)
         assert fitted.n_edges_ == plain.n_edges_
-        assert fitted.program_objective_ == pytest.approx(plain.program_objective_, rel=1e-7)
         assert (fitted.mean_, fitted.scale_) == (None, None)
         with pytest.raises(ValueError, match="whose coordinates are `embedding_`"):
             fitted.transform(D)
     assert known.__sklearn_tags__().input_tags.pairwise
-
-
-def test_rows_at_distance_0_have_an_edge():
-    rows = np.vstack([X, X[:3]])
-    for distances in (_distances(rows), kneighbors_graph(rows, 10, mode="distance")):
-        fitted = ColoredMVU(metric="precomputed").fit(distances)
-        assert np.abs(fitted.embedding_[:3] - fitted.embedding_[-3:]).max() < 0.2
 
 
 @pytest.mark.parametrize("rank", [3, 178])
@@ -280,29 +234,13 @@ def test_a_kernel_is_given_as_a_matrix(rank):
     of_numbers = np.exp(-np.abs(X[:, [0]] - X[:, 0]) / np.ptp(X[:, 0]))
     L = _centred_kernel(Y, 178) if rank == 3 else of_numbers
     roots, vectors = np.linalg.eigh(L)
-    factor = vectors * np.sqrt(roots.clip(0))
-    model = ColoredMVU(refine=False)
-    by_factor = clone(model).set_params(target="factor").fit(X, factor)
+    by_factor = ColoredMVU(refine=False, target="factor").fit(X, vectors * np.sqrt(roots.clip(0)))
     for kernel in (L, L + 5.0 + X[:, :1] + X[:, 0], csr_array(L)):  # the same once it is centred
-        given = clone(model).set_params(target="precomputed").fit(X, kernel)
-        assert given.program_objective_ == pytest.approx(by_factor.program_objective_, rel=1e-6)
+        given = ColoredMVU(refine=False, target="precomputed").fit(X, kernel)
         near = {"atol": 1e-4 * given.embedding_.std()}
         assert_allclose(given.embedding_, by_factor.embedding_, **near)
         assert given.hsic_ == pytest.approx(by_factor.hsic_, rel=1e-6)
     assert given.hsic_ == pytest.approx(_correlation(given.embedding_, centred(L)), rel=1e-6)
-    turned = np.random.default_rng(0).permutation(178)
-    again = clone(given).fit(X[turned], L[np.ix_(turned, turned)])
-    assert_allclose(again.embedding_, given.embedding_[turned], **near)
-
-
-def test_edges_pull_as_y_pushes(colored):
-    assert _check_balance(colored, X, _centred_kernel(Y, 178), 10) < 1e-3
-    rows, labels = np.vstack([X, X[:5]]), np.append(Y, Y[:5])
-    fits = (ColoredMVU(**RAW).fit(unit * rows, labels) for unit in (1.0, 3.0))
-    again, twice = (each.edge_weights_.toarray() for each in fits)
-    assert twice.shape == (183, 183)
-    assert not twice[178:].any()
-    assert_allclose(9 * twice, again, atol=0.02 * np.abs(again).max())
 
 
 def test_equal_rows_have_one_place():
@@ -313,6 +251,10 @@ def test_equal_rows_have_one_place():
         assert doubled.n_edges_ == once.n_edges_
         assert_allclose(doubled.embedding_[: len(X)], once.embedding_, atol=1e-5)
         assert_array_equal(*np.split(doubled.embedding_, 2))
+    rows = np.vstack([X, X[:3]])
+    for distances in (_distances(rows), kneighbors_graph(rows, 10, mode="distance")):
+        fitted = ColoredMVU(metric="precomputed").fit(distances)
+        assert np.abs(fitted.embedding_[:3] - fitted.embedding_[-3:]).max() < 0.2
 
 
 def test_parts_of_the_graph_are_joined_with_a_warning():
@@ -339,90 +281,42 @@ def test_an_unfinished_refinement_is_reported(monkeypatch):
     assert ended.n_iter_ < ended.max_iter
 
 
-def test_rows_beyond_the_memory_are_refused_before_they_are_read():
-    def read(block):
-        raise AssertionError("it is read")
-
+def test_rows_beyond_the_memory_are_refused():
     many = da.zeros((4_000_000_000, 800), chunks=(1_000_000, 800))
-    many = many.map_blocks(read, dtype=float, meta=np.empty((0, 0)))
     with pytest.raises(MemoryError, match=r"shape \(4000000000, 800\) .* MiB may be taken"):
         ColoredMVU().fit(many)
-
-
-def test_rows_beyond_all_distances_are_refused(colored):
-    with pytest.raises(ValueError, match="1 rows of X, the first number 3, are so far"):
-        colored.transform(np.where(np.arange(178)[:, None] == 3, 1e200, X))
 
 
 KERNEL, CIRCLED = {"target": "precomputed"}, {"target": "factor", "n_neighbors": 2, **RAW}
 CIRCLE = np.exp(2j * np.pi * np.arange(404) / 404).view(float).reshape(404, 2)
 APART, KNOWN = _distances(X), {"metric": "precomputed"}
 TWO_PARTS, FEW = np.vstack([X[:90], 50 + X[90:]]), kneighbors_graph(X, 4, mode="distance")
-UNEVEN, TWO_SIDES = APART * (1 + np.tri(178)), csr_array(np.triu(APART) + 2 * np.tril(APART))
 
 
 @pytest.mark.parametrize(
     ("options", "rows", "y", "message"),
     [
-        ({"n_components": 0}, X, Y, "`n_components` must be a whole number from 1 up"),
         ({"n_components": 31}, X, Y, "`n_components` must be .* from 1 to 30 for 178"),
         ({"n_neighbors": 178}, X, Y, "`n_neighbors` must be .* from 1 to 177 for 178 .* got 178"),
-        ({"n_neighbors": 0}, X, Y, "`n_neighbors` must be a whole number from 1 up or None"),
-        ({"n_eigenvectors": 31}, X, Y, "`n_eigenvectors` must be .* from 2 to 30 .* got 31"),
         ({"n_eigenvectors": 12}, X[:12], None, "`n_eigenvectors` .* from 2 to 11 for 12"),
-        ({"n_eigenvectors": 1}, X, Y, "`n_eigenvectors` must be .* from 2 to 30"),
-        ({"nu": 0}, X, Y, "`nu` must be a positive finite number; got 0"),
         ({"nu": 1e-30}, X, Y, "`nu` must be a number in \\(1e-20, 1e\\+20\\)"),
-        ({"refine": "no"}, X, Y, "`refine` must be True or False"),
         ({"max_iter": 0}, X, Y, "`max_iter` must be a whole number from 1 up"),
         ({"target": "colour"}, X, Y, "`target` must be one of auto, classes, .*, factor"),
-        ({"target": "factor"}, X, np.ones((178, 2)), "each column of `y` is constant"),
-        ({"target": "factor"}, X, np.array(["a"] * 178), "`y` must be numbers where"),
         (KERNEL, X, Y, r"`y` of shape \(178,\) is no kernel of 178 rows"),
         (KERNEL, X, APART, "`y` is no kernel: its Cholesky factor misses it"),
-        (KERNEL, X, np.triu(APART @ APART), "`y` is no kernel: its Cholesky"),
-        (KERNEL, X, np.ones((178, 178)), "each column of `y` is constant"),
-        (KERNEL, X, np.where(APART < 8, np.nan, 1), "`y` contains NaN or infinity"),
         ({"target": "linear"}, X, None, "`target` is 'linear', but `y` is None"),
         ({}, np.repeat(X, 2, axis=0), np.tile([0, 1], 178), "`y` differs only between equal"),
-        ({}, X, np.zeros(178, dtype=int), "`y` has one class only"),
-        ({}, X, Y[:-1], "inconsistent numbers of samples"),
-        ({}, X, np.where(Y == 0, np.nan, Y), "`y` has no value in 59 of 178 rows"),
-        ({}, np.where(X > 3, np.nan, X), Y, "Input X contains NaN"),
         ({}, np.ones((9, 3)), None, "all rows of X are equal"),
-        ({}, X[:2], None, "`n_components` must be a whole number from 1 to 1 for 2"),
         ({"metric": "cosine"}, X, Y, "`metric` must be one of euclidean, precomputed"),
         (CIRCLED, CIRCLE, np.tile([-1.0, 1.0], 202), "between equal rows and neighbours: none"),
         (KNOWN, X, Y, r"X of shape \(178, 13\), .* has no distances"),
-        (KNOWN, -APART, Y, "numbers from -.* has no distances"),
-        (KNOWN, APART + 1, Y, "up to 1 on the diagonal, has no distances"),
         (KNOWN, 1e100 * APART, Y, "distances up to .*, whose fourth powers lose digits"),
-        (RAW, 1e-30 * X, Y, "distances up to .*, whose fourth powers lose digits"),
-        (KNOWN, UNEVEN, Y, "two distances of .*, apart by 0.* expected a symmetric X"),
-        (KNOWN, TWO_SIDES, Y, "two distances of the same two rows"),
+        (KNOWN, APART * (1 + np.tri(178)), Y, "two distances of .*, apart by 0.* a symmetric X"),
         (KNOWN, FEW, Y, "10 neighbors .* but some samples have only 4"),
         (KNOWN, _distances(TWO_PARTS), Y, r"falls into 2 parts \(90, 88 rows\)"),
-        *((KNOWN, D, Y, "not all of them 0") for D in (0 * APART, csr_array((178, 178)))),
-        (KNOWN, np.where(APART > 9, np.nan, APART), Y, "Input X contains NaN"),
+        (KNOWN, csr_array((178, 178)), Y, "not all of them 0"),
     ],
 )
 def test_bad_input_is_refused(options, rows, y, message):
     with pytest.raises((ValueError, TypeError), match=message):
         ColoredMVU(**options).fit(rows, y)
-
-
-@pytest.mark.filterwarnings("ignore:the graph of the:UserWarning")
-def test_hostile_rows_and_weights_are_unfolded():
-    rows, y = load_iris(return_X_y=True)
-    model = ColoredMVU(n_eigenvectors=8)
-    fits = [clone(model).fit(each, y) for each in (rows * 1e110, rows + 1e6, rows[:, :1])]
-    single = (1e16 * rows).astype(np.float32)
-    fits.append(ColoredMVU(nu=1.1e-20, n_eigenvectors=8, **RAW).fit(single, y))
-    fits += [clone(model).set_params(nu=nu).fit(rows, y) for nu in (1e-12, 1e12)]
-    sizes = [ColoredMVU(target="factor").fit(X, unit * X[:, :1]) for unit in (1.0, 1e49)]
-    assert sizes[1].hsic_ == pytest.approx(sizes[0].hsic_, rel=1e-6)
-    fits.append(ColoredMVU(target="factor", nu=1e-19).fit(X, 1e49 * X[:, :1]))
-    assert 0.5 < fits[-1].hsic_ <= 1.0
-    for fitted in fits:
-        assert np.isfinite(fitted.embedding_).all()
-        assert fitted.converged_

@@ -1,0 +1,142 @@
+"""What must not matter to a fit: order, units and names, and the unit of weights."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from models import CULTIVAR, SUPERVISED, WINE, curved, hsic_model, projector, quiet
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
+from sklearn.metrics import adjusted_rand_score
+
+from ism_dask import AlternativeIKDR, ColoredMVU, PredictiveIKDR
+from ism_dask.kernels import KERNELS, Gaussian, Linear, Multiquadric, Polynomial
+from ism_dask.linalg.subspaces import subspace_sine
+from ism_dask.solvers import ISM
+
+X, NUMBERS = curved()
+RNG = np.random.default_rng(0)
+CLASSES, SEX = RNG.integers(0, 3, 120), RNG.choice(["f", "m"], 120)
+SIDES = {"classes": SEX, "whole numbers": RNG.integers(18, 80, 120)}
+SIDES |= {"numbers": RNG.normal(size=(120, 2))}
+SIDES["both"] = pd.DataFrame({"sex": SEX, "age": SIDES["whole numbers"]})
+# Rows that are alike in X and y, and differ in what is known beside them alone.
+ALIKE = np.vstack([X[:60], X[:60]]), np.tile(NUMBERS[:60], 2)
+GROUPED = X + 3 * RNG.normal(size=(3, 5))[CLASSES]
+
+
+def _picked(values, rows):
+    return values.iloc[rows] if isinstance(values, pd.DataFrame) else values[rows]
+
+
+@quiet
+@pytest.mark.parametrize(
+    ("model", "X", "y", "sides"),
+    [
+        *((PredictiveIKDR(2), X, y, {}) for y in (NUMBERS, CLASSES)),
+        *((hsic_model(2, kernel=k), X, y, {}) for k in KERNELS for y in (NUMBERS, CLASSES)),
+        *((PredictiveIKDR(1), *ALIKE, {name: SIDES["both"]}) for name in ("avoid", "given")),
+        *((AlternativeIKDR(3, kernel=k), GROUPED, CLASSES, {}) for k in ("gaussian", "polynomial")),
+        *((ColoredMVU(), X, y, {}) for y in (None, X[:, 0])),
+    ],
+)
+def test_the_order_of_the_rows_changes_no_bit(model, X, y, sides):
+    order = np.random.default_rng(0).permutation(len(X))
+    moved = {name: _picked(side, order) for name, side in sides.items()}
+    one = clone(model).fit(X, y, **sides)
+    other = clone(model).fit(X[order], None if y is None else y[order], **moved)
+    assert one.objective_ == other.objective_
+    if isinstance(model, ColoredMVU):
+        assert_array_equal(one.embedding_[order], other.embedding_)
+    elif isinstance(model, AlternativeIKDR):
+        assert adjusted_rand_score(one.labels_[order], other.labels_) == 1.0
+    else:
+        assert_array_equal(one.components_, other.components_)
+
+
+ROWS = {
+    "numbers": lambda rng: rng.normal(size=(100, 5)),
+    # Rows of few values are equal, and differ in class.
+    "counts": lambda rng: rng.poisson(0.7, (100, 3)).astype(float),
+    "bits": lambda rng: rng.integers(0, 2, (100, 4)).astype(float),
+}
+
+
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("make", SUPERVISED)
+def test_neither_columns_nor_their_signs_nor_units_nor_names_matter(make, rows):
+    rng = np.random.default_rng(3)
+    X = ROWS[rows](rng)
+    n, d = X.shape
+    y = np.digitize(X[:, 0] + rng.normal(size=n), [0.3, 1.2])
+    order, units = rng.permutation(d), 10.0 ** rng.integers(-20, 20, size=d)
+    names = np.array(["z", "a", "k"])[y]
+    columns = (X * units * rng.choice([-1.0, 1.0], d))[:, order]
+
+    plain = make(1).fit(X, y)
+    padded = np.insert(columns, [0, d], [7.0, 1e9 / 3], axis=1)
+    other = make(1).fit(padded, names)
+    assert (other.components_[:, [0, -1]] == 0).all()
+    squares = plain.components_[:, order] ** 2
+    assert_allclose(other.components_[:, 1:-1] ** 2, squares, atol=1e-6)
+    assert other.objective_ == pytest.approx(plain.objective_, rel=1e-9)
+
+
+# A row of weight 2 is two equal rows, for every engine, every target and what is known beside.
+
+WIDE = Gaussian(sigma=2.0)
+SERVED = [(WIDE, "exact"), (WIDE, "landmarks"), (Multiquadric(), "exact")]
+SERVED += [(Polynomial(degree=3), "landmarks"), (Linear(), "closed_form")]
+WEIGHTS = RNG.integers(0, 4, 120)
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize(
+    ("kernel", "engine", "target", "sides"),
+    [
+        *((*each, target, {}) for each in SERVED for target in ("classes", "linear", "multiscale")),
+        *((WIDE, "auto", "auto", {n: s}) for n in ("avoid", "given") for s in SIDES.values()),
+    ],
+)
+def test_weights_are_repetitions(kernel, engine, target, sides):
+    rows, y = np.arange(120).repeat(WEIGHTS), CLASSES if target == "classes" else NUMBERS
+    model = hsic_model(1, kernel=kernel, engine=engine, target=target, solver=ISM(max_iter=3))
+    weighted = clone(model).fit(X, y, sample_weight=WEIGHTS, **sides)
+    copies = {name: _picked(side, rows) for name, side in sides.items()}
+    repeated = model.fit(X[rows], y[rows], **copies)
+    assert_allclose(repeated.objective_, weighted.objective_, rtol=1e-9)
+    assert_allclose(projector(repeated), projector(weighted), atol=1e-7)
+    assert_allclose(repeated.mean_, weighted.mean_, rtol=1e-12)
+    assert_allclose(repeated.scale_, weighted.scale_, rtol=1e-12)
+
+
+@pytest.mark.parametrize("make", SUPERVISED)
+def test_the_unit_of_weights_does_not_matter(make):
+    """Nor to contributions: no weight is rounded to a number of rows."""
+    model = make(2, kernel=WIDE)
+    weights = np.random.default_rng(2).random(len(WINE))
+    ones, thousands = (clone(model).fit(WINE, CULTIVAR, unit * weights) for unit in (1.0, 1000.0))
+    # The squares of these units are no numbers.
+    for unit in (1e-300, 1e-150, 1e150, 1e300):
+        scaled = clone(model).fit(WINE, CULTIVAR, unit * weights)
+        assert_allclose(projector(scaled), projector(ones), atol=1e-4)
+    # HSIC is a sum over pairs, the explained share of y a mean.
+    factor = 1e6 if make is hsic_model else 1.0
+    assert_allclose(thousands.objective_, factor * ones.objective_, rtol=1e-9)
+    assert_allclose(projector(thousands), projector(ones), atol=1e-6)
+    for name in ("alone", "lost"):
+        known = factor * getattr(ones.contributions_, name)
+        assert_allclose(getattr(thousands.contributions_, name), known, rtol=1e-6)
+
+
+@pytest.mark.parametrize("sides", [{}, {"avoid": SEX}, {"given": SEX}])
+@pytest.mark.parametrize("make", SUPERVISED)
+def test_rows_of_next_to_no_weight_count_nothing(make, sides):
+    """They may follow another law, and have classes of their own."""
+    rest, y = np.arange(120) >= 30, np.where(np.arange(120) >= 30, NUMBERS, 9 * X[:, 4])
+    few = {name: side[rest] for name, side in sides.items()}
+    alone = make(1).fit(X[rest], y[rest], **few)
+    for least, most in ((0.0, 1.0), (1e-20, 1.0), (1e-150, 1e150))[: 2 if "given" in sides else 3]:
+        fitted = make(1).fit(X, y, np.where(rest, most, least), **sides)
+        assert subspace_sine(fitted.components_.T, alone.components_.T) < 1e-6
+        if make is PredictiveIKDR:
+            assert fitted.setting_ == alone.setting_
