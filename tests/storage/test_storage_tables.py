@@ -249,6 +249,7 @@ REFUSED = {
     "empty column": ({"x": np.nan}, {}, "'x' has no values"),
     "all rows": ({"x": [np.nan, *[1.0] * (N - 1)]}, {"label": "x"}, "x .1.*drop"),
     "names that collide": ({"region=north": 1.0}, {}, "'region=north' after encoding"),
+    "indicators that collide": ({"age is missing": 1.0}, {"missing": "indicator"}, "'age is mis"),
     "no such label": ({}, {"label": "churn"}, "did you mean 'churned'"),
     "no such column": ({}, {"drop": ["Age"]}, "`drop` has 'Age'"),
     "one class": ({"y": "a"}, {"label": "y"}, "has 1 class"),
