@@ -349,21 +349,19 @@ def remove_dataset(name: str) -> Path:
 
 def list_datasets() -> tuple[StoredDataset, ...]:
     """Return the data sets in the home by folder name; a damaged one has a `problem`."""
-    return tuple(map(_describe, stored_folders()))
+    entries = []
+    for path in stored_folders():
+        try:
+            data, size = open_dataset(path.name), read_manifest(path).total_bytes
+            entries.append(StoredDataset(path.name, data.info, data.X.shape, size))
+        except StorageError as error:
+            entries.append(StoredDataset(path.name, problem=str(error)))
+    return tuple(entries)
 
 
 def stored_folders() -> list[Path]:
     """Return the folders of the stored data sets, damaged ones too, sorted."""
     return [each for each in visible_entries(datasets_folder()) if each.is_dir()]
-
-
-def _describe(path: Path) -> StoredDataset:
-    """Return the list entry of a stored data set without reading its rows."""
-    try:
-        data, size = open_dataset(path.name), read_manifest(path).total_bytes
-    except StorageError as error:
-        return StoredDataset(path.name, problem=str(error))
-    return StoredDataset(path.name, data.info, data.X.shape, size)
 
 
 def _stored_path(name_or_path: str | Path) -> Path:

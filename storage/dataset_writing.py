@@ -53,16 +53,19 @@ def write_dataset(
     """
 
     def fill(group: zarr.Group) -> str:
-        X: zarr.Array[Any] | None = None
+        blocks = _checked(row_blocks)
+        block = next(blocks, np.empty((0, 1)))
+        rows = chunk_rows or default_chunk_rows(block.shape[1], block.dtype)
+        chunks = rechunk(chain([block], blocks), rows)
+        first = next(chunks, None)  # it is full or the only one, so small sets need no padding
+        if first is None:
+            raise StorageError("`row_blocks` held no rows; expected at least one.")
+        X = create_array(group, "X", (0, first.shape[1]), first.shape, first.dtype)
         digests = []
-        for chunk in _chunks(row_blocks, chunk_rows):
-            if X is None:  # the first chunk is full or the only one, so small sets need no padding
-                X = create_array(group, "X", (0, chunk.shape[1]), chunk.shape, chunk.dtype)
+        for chunk in chain([first], chunks):
             X.append(chunk)
             digests.append(chunk_digest(chunk))
             on_rows(X.shape[0])
-        if X is None:
-            raise StorageError("`row_blocks` held no rows; expected at least one.")
         check_labels(info, labels or {}, *X.shape)
         put_labels(group, labels or {})
         return chunked_digest(X, X.chunks[0], digests, labels or {})
@@ -88,22 +91,13 @@ def rechunk(blocks: Iterable[Block], rows: int, first: int | None = None) -> Ite
         start = 0
         while pending_rows + len(block) - start >= wanted:
             stop = start + wanted - pending_rows
-            yield _join([*pending, block[start:stop]])
+            yield np.concatenate([*pending, block[start:stop]])
             pending, pending_rows, start, wanted = [], 0, stop, rows
         if start < len(block):
             pending.append(block[start:].copy())  # the generator may reuse its buffer
             pending_rows += len(block) - start
     if pending_rows:
-        yield _join(pending)
-
-
-def _chunks(row_blocks: Iterable[Block], chunk_rows: int | None) -> Iterator[Block]:
-    """Yield checked chunks of one dtype and width."""
-    blocks = _checked(row_blocks)
-    first = next(blocks, None)
-    if first is not None:
-        rows = chunk_rows or default_chunk_rows(first.shape[1], first.dtype)
-        yield from rechunk(chain([first], blocks), rows)
+        yield np.concatenate(pending)
 
 
 def default_chunk_rows(columns: int, dtype: np.dtype[Any]) -> int:
@@ -132,8 +126,3 @@ def _checked(blocks: Iterable[Block]) -> Iterator[Block]:
                 f"{first.shape[1]} of {first.dtype}; expected all blocks alike."
             )
         yield block
-
-
-def _join(parts: list[Block]) -> Block:
-    """Concatenate blocks; a single one is not copied."""
-    return parts[0] if len(parts) == 1 else np.concatenate(parts)

@@ -114,13 +114,6 @@ def little_endian_bytes(values: NDArray[Any]) -> memoryview:
     return np.ascontiguousarray(values, dtype=dtype).reshape(-1).data
 
 
-def folder_of(group: zarr.Group) -> Path:
-    """Return the folder of a group that `commit_group` passes to `fill`."""
-    if not isinstance(group.store, LocalStore):
-        raise TypeError(f"`group` is in a {type(group.store).__name__}; expected one on disk")
-    return group.store.root
-
-
 def create_array(
     group: zarr.Group,
     name: str,

@@ -15,11 +15,12 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import zarr
 from numpy.typing import NDArray
+from zarr.storage import LocalStore
 
 from storage.atomic import workspace
 from storage.dataset import (
@@ -39,7 +40,6 @@ from storage.store import (
     chunked_digest,
     commit_group,
     create_array,
-    folder_of,
 )
 from storage.tables.encoding import Problems, encode_batch
 from storage.tables.files import SourceFile, have_versions, table_name
@@ -133,12 +133,7 @@ def find_made_from(
     `options`, if given, are those that it has to be made with.
     """
     data = _open_complete(name)
-    table = (data.info.table or {}) if data else {}
-    if not have_versions(files) or table.get("files") != list(map(asdict, files)):
-        return None
-    # As JSON, which is stored, has them.
-    wanted = json.loads(json.dumps(asdict(options))) if options else None
-    return data if wanted in (None, table["schema"]["options"]) else None
+    return data if data is not None and _is_made_from(data, files, options) else None
 
 
 def _find_stored(name: str, options: TableOptions, files: Sequence[SourceFile]) -> Dataset | None:
@@ -147,12 +142,20 @@ def _find_stored(name: str, options: TableOptions, files: Sequence[SourceFile]) 
     Raise a StorageError if it was made otherwise.
     """
     data = _open_complete(name)
-    if data is None or find_made_from(name, files, options) is not None:
+    if data is None or _is_made_from(data, files, options):
         return data
     raise StorageError(
         f"a data set {name!r} is stored already, from {data.info.source or 'another source'} as "
         "it was then; replace it with --force (force=True), or choose another name"
     )
+
+
+def _is_made_from(data: Dataset, files: Sequence[SourceFile], options: TableOptions | None) -> bool:
+    table = data.info.table or {}
+    if not have_versions(files) or table.get("files") != list(map(asdict, files)):
+        return False
+    # As JSON, which is stored, has them.
+    return options is None or table["schema"]["options"] == json.loads(json.dumps(asdict(options)))
 
 
 def _open_complete(name: str) -> Dataset | None:
@@ -163,49 +166,39 @@ def _store_table(
     plan: TablePlan, name: str, progress: Progress, executor: Executor | None
 ) -> Dataset:
     """Write a scanned table as the data set `name`, whole or not at all, and return it opened."""
-    rows = plan.schema.rows_stored
-    weights = plan.schema.options.weights
-
-    def on_rows(done: int) -> None:
-        progress(_SCANNED + (1 - _SCANNED) * done / rows, f"store, {done:,} of {rows:,} rows")
-
+    table, schema = plan.table, plan.schema
+    n, d = schema.rows_stored, len(schema.encoded_names)
+    weights, dtype = schema.options.weights, np.dtype(schema.dtype)
+    chunk_rows = min(n, default_chunk_rows(d, dtype))
     info = DatasetInfo(
         name=name,
-        source=plan.table.description,
-        feature_names=plan.schema.encoded_names,
-        class_names={
-            label.key: label.levels for label in plan.schema.labels if label.role == CLASSES
-        },
-        default_label=plan.schema.explained[0].key if plan.schema.explained else None,
+        source=table.description,
+        feature_names=schema.encoded_names,
+        class_names={label.key: label.levels for label in schema.labels if label.role == CLASSES},
+        default_label=schema.explained[0].key if schema.explained else None,
         table={
-            "schema": plan.schema.to_json(),
+            "schema": schema.to_json(),
             "files": [asdict(file) for file in plan.files],
             "weights": label_key(weights) if weights else None,
         },
     )
-    _write_table(info, plan, executor, on_rows)
-    return open_dataset(name)
 
-
-def _write_table(
-    info: DatasetInfo, plan: TablePlan, executor: Executor | None, on_rows: OnRows
-) -> None:
-    """Write the rows of a plan as a data set."""
-    n, d = plan.schema.rows_stored, len(plan.schema.encoded_names)
-    dtype = np.dtype(plan.schema.dtype)
-    chunk_rows = min(n, default_chunk_rows(d, dtype))
+    def on_rows(done: int) -> None:
+        progress(_SCANNED + (1 - _SCANNED) * done / n, f"store, {done:,} of {n:,} rows")
 
     def fill(group: zarr.Group) -> str:
         X = create_array(group, "X", (n, d), (chunk_rows, d), dtype)
-        work = partial(write_piece, folder=folder_of(group), schema=plan.schema)
+        folder = cast("LocalStore", group.store).root
+        work = partial(write_piece, folder=folder, schema=schema)
         digests, labels = _joined(X, work_on_rows(work, plan.jobs, executor, on_rows))
-        if plan.table.versions() != plan.files:
-            raise _changed(plan.table.description)
+        if table.versions() != plan.files:
+            raise _changed(table.description)
         check_labels(info, labels, *X.shape)
         put_labels(group, labels)
         return chunked_digest(X, chunk_rows, digests, labels)
 
-    commit_group(dataset_path(info.name), FORMAT_VERSION, asdict(info), fill)
+    commit_group(dataset_path(name), FORMAT_VERSION, asdict(info), fill)
+    return open_dataset(name)
 
 
 def write_piece(

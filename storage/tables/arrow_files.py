@@ -74,7 +74,7 @@ def _read_parquet(
     if not stored:
         yield from _read_fragment(fragment.subset(row_group_ids=row_groups), schema, None, columns)
         return
-    texts = [field.name for field in stored if _is_text(field.type)]
+    texts = [field.name for field in stored if field.type in (pa.string(), pa.large_string())]
     with fragment.filesystem.open_input_file(fragment.path) as file:
         parquet = pq.ParquetFile(
             file, pre_buffer=False, buffer_size=_BUFFER_BYTES, read_dictionary=texts
@@ -177,10 +177,6 @@ def check_one_type(name: str, kinds: Types) -> None:
             )
 
 
-def _is_text(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-
 def open_dataset(
     files: TableFiles, file_format: Any, schema: pa.Schema | None = None
 ) -> pa_dataset.Dataset:
@@ -204,8 +200,9 @@ def _columns_of_folders(files: TableFiles) -> list[pa.Field]:
     pyarrow alone would read 01 and 1 as one number.
     """
     values: dict[str, set[str]] = {}
-    for name in files.names() if files.folder is not None else ():
-        for key, is_pair, value in (part.partition("=") for part in PurePosixPath(name).parts[:-1]):
+    for path in files.paths if files.folder is not None else ():
+        below = PurePosixPath(path.removeprefix(str(files.folder))).parts[:-1]
+        for key, is_pair, value in (part.partition("=") for part in below):
             if is_pair:
                 values.setdefault(key, set()).add(value)
     return [

@@ -101,12 +101,6 @@ class TableFiles:
         """Return whether a path is that of one of the files, by this or another name."""
         return self.is_local and path.exists() and any(path.samefile(each) for each in self.paths)
 
-    def names(self) -> list[str]:
-        """Return the part of each path below the given folder, or its last part without one."""
-        if self.folder is None:
-            return [PurePosixPath(path).name for path in self.paths]
-        return [path.removeprefix(self.folder).lstrip("/") for path in self.paths]
-
     def start(self, size: int) -> bytes:
         """Return the first bytes of the first file, unpacked, at most `size`."""
         path = self.paths[0]

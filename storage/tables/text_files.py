@@ -120,10 +120,17 @@ def find_dialect(
     text = start.decode(encoding, errors="ignore").removeprefix("\ufeff")
     if len(start) == _START_BYTES:
         text = text[: text.rfind("\n") + 1] or text  # the last line may be cut
-    split = (each for each in _DELIMITERS if _splits_alike(text, each))
-    delimiter = options.delimiter or next(split, delimiter)
+    for mark in () if options.delimiter else _DELIMITERS:
+        widths = {len(row) for row in _rows(text, mark)}
+        if len(widths) == 1 and min(widths) > 1:  # it splits each row into as many columns
+            delimiter = mark
+            break
+    delimiter = options.delimiter or delimiter
     first, *others = _rows(text, delimiter) or [[]]
-    decimal = options.decimal or _decimal(delimiter, [cell for row in others for cell in row])
+    cells = [cell for row in others for cell in row]
+    has_commas = delimiter != "," and any(map(_DECIMAL_COMMA.fullmatch, cells))
+    is_comma = has_commas and not any(map(_DECIMAL_POINT.fullmatch, cells))
+    decimal = options.decimal or ("," if is_comma else ".")
     is_header = not all(is_number(cell.replace(decimal, ".")) for cell in first)
     # A frame whose columns have no names is written with their numbers.
     if is_header or first == [str(number) for number in range(len(first))]:
@@ -154,49 +161,34 @@ def _rows(text: str, delimiter: str) -> list[list[str]]:
         return []
 
 
-def _splits_alike(text: str, delimiter: str) -> bool:
-    """Return whether each row has the same number of columns, two or more."""
-    widths = {len(row) for row in _rows(text, delimiter)}
-    return len(widths) == 1 and min(widths) > 1
-
-
-def _decimal(delimiter: str, cells: Sequence[str]) -> str:
-    """Return the mark of decimals in these cells."""
-    has_commas = delimiter != "," and any(map(_DECIMAL_COMMA.fullmatch, cells))
-    return "," if has_commas and not any(map(_DECIMAL_POINT.fullmatch, cells)) else "."
-
-
 def _common_type(name: str, kinds: Types) -> pa.DataType:
     """Return the type that a column has, from what its first rows in each file are."""
     given = {path: kind for path, kind in kinds.items() if not pa.types.is_null(kind)}
     if any(map(pa.types.is_binary, given.values())):
         raise ValueError(NOT_UTF8)  # `explain_errors` says what helps
-    plain = {path: pa.float64() if _is_numeric(kind) else kind for path, kind in given.items()}
+    numeric = (pa.types.is_integer, pa.types.is_floating)
+    plain = {
+        path: pa.float64() if any(is_kind(kind) for is_kind in numeric) else kind
+        for path, kind in given.items()
+    }
     different = set(plain.values()) or {pa.float64()}
     if pa.float64() in different:
         check_one_type(name, plain)
     return different.pop() if len(different) == 1 else pa.string()
 
 
-def _is_numeric(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
-
-
 def _check_first_line(files: TableFiles, start: bytes) -> None:
     """Raise a TableError if a file that begins with these bytes has no line, or a huge one."""
     if not start.strip():
         raise TableError(f"{files.paths[0]} is empty")
-    if _has_line_end(start) or len(start) < _START_BYTES:
+    line_end = re.compile(b"[\\n\\r]")
+    if line_end.search(start) or len(start) < _START_BYTES:
         return
-    if not _has_line_end(files.start(_BLOCK_BYTES)):
+    if not line_end.search(files.start(_BLOCK_BYTES)):
         raise TableError(
             f"the first line of {files.paths[0]} is longer than {_BLOCK_BYTES / 2**20:.0f} MiB; "
             "expected a row for each line. A table of so many columns can be read as Parquet"
         )
-
-
-def _has_line_end(start: bytes) -> bool:
-    return b"\n" in start or b"\r" in start
 
 
 def _check_header(files: TableFiles, names: Sequence[str]) -> None:
