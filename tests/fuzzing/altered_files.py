@@ -1,6 +1,6 @@
 """Fuzz every reader of files: each altered file is read, or refused by an error of this package.
 
-    FUZZ_SECONDS=60 FUZZ_SEED=0 FINDINGS=findings pytest tests/fuzzing/altered_files.py -k reports
+    FUZZ_SECONDS=60 FUZZ_SEED=0 FINDINGS=findings pytest tests/fuzzing/altered_files.py -k settings
 
 An input follows from the reader, the seed and its number: FUZZ_FIRST=NUMBER FUZZ_SECONDS=0 repeats
 it alone. What the first input of a finding has altered is copied to FINDINGS, with the traceback. A

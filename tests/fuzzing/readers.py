@@ -3,7 +3,6 @@
 import gzip
 import pkgutil
 import re
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
@@ -40,7 +39,6 @@ from storage.tables.formats import open_table
 
 ROOT = Path(__file__).parents[2]
 stock = pkgutil.resolve_name("tests.chaos.stock")
-Reads = Iterator[Callable[[], object]]
 OUTPUTS = (Output(), Output(json=True))
 
 
@@ -56,9 +54,8 @@ def make_tables(*names, home):
                 frame.to_parquet(path, compression=None)
             case ".feather":
                 frame.to_feather(path, compression="uncompressed")
-            case suffix:
-                mark = "," if suffix == ".csv" else ";"
-                frame.to_csv(path, index=False, sep=mark, decimal="." if mark == "," else ",")
+            case _:
+                frame.to_csv(path, index=False)
     schema = preview_table(open_table(matrix if is_matrix else frame), options_of(paths[0]))
     d = len(schema.encoded_names)
     parts = (np.ones((2, d)), np.zeros(d), np.ones(d), np.ones(2))
@@ -80,8 +77,11 @@ def read_table(path):
     yield partial(transform_rows, "fitted", settings)
 
 
-def make_run_files(home):
-    """Write run files with all settings of each flow, and with the usual ones."""
+def make_settings(home):
+    """Write run files with all settings of each flow, and the cluster files of the docs."""
+    texts = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/clusters.md").read_text(), re.DOTALL)
+    for number, text in enumerate(texts):
+        (home / f"cluster-{number}.toml").write_text(text)
     for flow in FLOWS:
         text = commented_run_file(flow, "shop.csv", "y", full=True)
         settings = re.sub(r"^# (\w+ = (?!.*# for example))", r"\1", text, flags=re.MULTILINE)
@@ -90,17 +90,14 @@ def make_run_files(home):
             if flow == "fit"
             else settings.partition("# [[transform]]")[0]
         )
-        for name, content in ((f"{flow}.toml", settings), (f"{flow}-short.toml", text)):
-            (home / name).write_text(content)
-            yield home / name
+        (home / f"{flow}.toml").write_text(settings)
+    return sorted(home.glob("*.toml"))
 
 
-def make_cluster_files(home):
-    """Write the cluster files of the documentation."""
-    examples = re.findall(r"```toml\n(.*?)```", (ROOT / "docs/clusters.md").read_text(), re.DOTALL)
-    for number, text in enumerate(examples):
-        (home / f"{number}.toml").write_text(text)
-        yield home / f"{number}.toml"
+def read_settings(path):
+    """Yield what reads a run file or a cluster file."""
+    is_cluster = path.name.startswith("cluster-")
+    yield lambda: read_cluster(path) if is_cluster else read_run_file(path).stored_as("wine")
 
 
 def make_data_sets(home):
@@ -125,43 +122,31 @@ def read_data_set(path):
     yield partial(storage.ingest_table, path.parents[1] / "shop.csv", path.name, label="y")
 
 
-def make_runs(*kinds, home):
-    """Compute a small run of each kind, and return the folders of their results."""
+def make_runs(home):
+    """Compute a small run of every kind, and return the folders of their results."""
     make_data_sets(home)
     settings = {"cluster": "n_clusters = 2", "crossval": "folds = 2"}
-    for kind in kinds:
+    for kind in FLOWS:
         text = f'run = "{kind}"\n[data]\nsource = "shop"\n[{kind}]\nn_components = 2\n'
         (home / "run.toml").write_text(text + settings.get(kind, ""))
         run_file.run(home / "run.toml", plain=True, output=Output(quiet=True))
-    return [storage.run_folder(kind) / "result" for kind in kinds]
+    return [storage.run_folder(kind) / "result" for kind in FLOWS]
 
 
-def make_reports(home):
-    """Compute a run of every kind."""
-    return make_runs(*FLOWS, home=home)
-
-
-def read_report(path):
-    """Yield all that shows a run, alone or in a list."""
-    name = path.parent.name
-    yield lambda: write_index(path.parents[2])
+def read_run(path):
+    """Yield all that shows a run, alone or in a list, and what gives rows its new features."""
+    name, home, load = path.parent.name, path.parents[2], storage.load_model
+    yield lambda: write_index(home)
     yield lambda: render_view(View.of(name))
     for output, page in zip(OUTPUTS, ("report.md", "report.json"), strict=True):
         yield partial(stored.runs, output=output)
         yield partial(stored.show, name, output=output)
-        yield partial(stored.report, name, out=path.parents[2] / page, output=output)
+        yield partial(stored.report, name, out=home / page, output=output)
     yield partial(check_files, [name])
-
-
-def read_model(path):
-    """Yield what loads a model, shows it, and gives rows their new features."""
-    name, home = path.parent.name, path.parents[2]
-    load = storage.load_model
     yield lambda: load(name).transform(np.ones((3, 6)))
     yield lambda: load(name).transform(stock.random_table(5, 1).drop(columns="y"))
     settings = TransformSettings(source=str(home / "shop.csv"), out=home / "new.csv")
     yield partial(transform_rows, name, settings)
-    yield from (partial(stored.show, name, output=output) for output in OUTPUTS)
 
 
 def _resumed(run):
@@ -174,10 +159,10 @@ def _resumed(run):
 def make_records(home):
     """Write records of every kind: a lease, partial results, a service, a receipt, a history."""
     with patch.object(storage.PartialResults, "clear"):  # those of whole runs stay
-        make_runs("fit", "cluster", "crossval", home=home)
+        make_runs(home)
     stock.stock()
     yield stock.lease().path
-    for name in ("fit", "cluster", "crossval", "under-way"):
+    for name in (*FLOWS, "under-way"):
         yield from sorted(storage.PartialResults.of_run(name).folder.glob("[!.]*"))
     services_folder().mkdir()
     options = {"port": 8786, "dashboard_port": 8787}
@@ -246,15 +231,10 @@ READERS = {
     "npy": (partial(make_tables, "a.npy"), read_table),
     "parquet": (partial(make_tables, "a.parquet"), read_table),
     "feather": (partial(make_tables, "a.feather"), read_table),
-    "run-file": (
-        make_run_files,
-        lambda path: iter([lambda: read_run_file(path).stored_as("wine")]),
-    ),
-    "cluster-file": (make_cluster_files, lambda path: iter([partial(read_cluster, path)])),
+    "settings": (make_settings, read_settings),
     "data-set": (make_data_sets, read_data_set),
-    "model": (partial(make_runs, "fit", "cluster"), read_model),
+    "run": (make_runs, read_run),
     "records": (make_records, read_record),
-    "reports": (make_reports, read_report),
     "raw-file": (
         make_raw_files,
         lambda path: iter([partial(raw_files.read_raw, LOADERS[path.name], path)]),

@@ -143,20 +143,18 @@ def hostile(seed):
 
 
 def rank_deficient(seed):
-    """Return X with columns that carry nothing, or more columns than rows, y, and any q."""
+    """Return X with columns that carry nothing, equal rows, or more columns than rows; y, any q."""
     rng = np.random.default_rng([8, seed])
     n, d = int(rng.integers(8, 40)), int(rng.integers(3, 12))
-    kind = rng.integers(4)
     X = rng.normal(size=(n, d))
-    if kind == 0:
-        X[:, rng.random(d) < 0.4] = rng.normal()
-    elif kind == 1:
-        X = np.hstack([X, X[:, rng.integers(d, size=d // 2)]])
-    elif kind == 2:
-        X = np.hstack([X, np.zeros((n, 2)), X @ rng.normal(size=(d, 3))])
-    else:
-        X = rng.normal(size=(n, 2 * n))
-    y = np.append(rng.integers(0, 4, size=n - 2), [0, 1])
+    X = (
+        lambda: np.where(rng.random(d) < 0.4, rng.normal(), X),
+        lambda: np.hstack([X, X[:, rng.integers(d, size=d // 2)]]),
+        lambda: np.hstack([X, np.zeros((n, 2)), X @ rng.normal(size=(d, 3))]),
+        lambda: rng.normal(size=(n, 2 * n)),
+        lambda: X[rng.integers(5, size=n)],
+    )[rng.integers(5)]()
     if (np.ptp(X, axis=0) > 0).sum() < 2:
         X[:, :2] = rng.normal(size=(n, 2))
+    y = np.append(rng.integers(0, 4, size=n - 2), [0, 1])
     return X, y, int(rng.integers(1, X.shape[1]))

@@ -90,17 +90,6 @@ def test_what_is_said_of_replicates(fitted, mixed):
     assert (result.retention >= result.stability - 0.02).all()
 
 
-def test_features_that_mix_are_retained_and_not_stable(fitted):
-    angle = np.linspace(0, np.pi, 40)
-    turned = [np.array([[np.cos(a), np.sin(a)], [-np.sin(a), np.cos(a)]]) for a in angle]
-    replicates = [each @ fitted.components_ / fitted.scale_ for each in turned]
-    result = Intervals.from_replicates(fitted, replicates)
-    assert result.retention == pytest.approx(1)
-    assert (result.stability < 0.9).all()
-    assert result.standardized_interval == pytest.approx((0, 0), abs=1e-12)
-    assert set(result.separated) <= set(range(5))
-
-
 def test_the_intervals_hold_the_truth():
     covered = 0
     for seed in range(10):

@@ -1,4 +1,4 @@
-"""What users import, and solvers and engines given as objects, for all in the registries."""
+"""What users import, objects as options, and the contract of scikit-learn, for all of them."""
 
 import pickle
 import subprocess
@@ -9,9 +9,19 @@ from models import CULTIVAR, WINE, hsic_model
 from numpy.testing import assert_array_equal
 from sklearn.base import clone
 from sklearn.preprocessing import scale
+from sklearn.utils import get_tags
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import ism_dask
-from ism_dask import UnsupervisedIKDR, hsic
+from ism_dask import (
+    AlternativeIKDR,
+    ColoredMVU,
+    PredictiveIKDR,
+    SemiSupervisedIKDR,
+    SupervisedIKDR,
+    UnsupervisedIKDR,
+    hsic,
+)
 from ism_dask.engines import ENGINES, EngineOptions
 from ism_dask.kernels import Gaussian, Squared
 from ism_dask.solvers import ISM, Ascent
@@ -111,3 +121,33 @@ def test_nothing_heavy_is_imported_before_it_is_used(rooms, heavy):
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not heavy & set(said.stdout.split())
     assert said.stderr == ""
+
+
+def _exempt(estimator):
+    if get_tags(estimator).array_api_support:
+        return {}
+    return {"check_array_api_input": "needs SCIPY_ARRAY_API in the environment"}
+
+
+CHECKS = parametrize_with_checks(
+    [
+        PredictiveIKDR(1, solver=Ascent(max_iter=5)),
+        SupervisedIKDR(),
+        UnsupervisedIKDR(max_outer=3),
+        SemiSupervisedIKDR(3, max_outer=3),
+        AlternativeIKDR(max_outer=3),
+        ColoredMVU(),
+    ],
+    expected_failed_checks=_exempt,
+)
+
+
+# Rows and labels drawn at random, as some checks have them, may have nothing to settle at. The
+# list is for pytest 9, which warns about the generator of scikit-learn before 1.9.
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore:the graph of the:UserWarning")
+@pytest.mark.parametrize(CHECKS.args[0], list(CHECKS.args[1]), **CHECKS.kwargs)
+def test_the_contract_of_scikit_learn(estimator, check, monkeypatch):
+    if get_tags(estimator).array_api_support:
+        monkeypatch.setenv("SCIPY_ARRAY_API", "1")  # else it skips its checks of other arrays
+    check(estimator)
