@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+from io import BytesIO
+
 import numpy as np
 from PIL import Image
 
 from flows.builtin.catalogue import DATASETS
 from flows.builtin.raw_files import find_or_download, load_pixels, read_raw
-from flows.reports.pictures import enlarged, png_bytes
 from ism_dask._types import Array
 from ism_dask.estimators.clusterers import ClusteringIKDR
 from storage import Dataset
 
-# Pixels between the images of a sheet, and images in a row of it.
-_GAP, _COLUMNS = 4, 5
+# Pixels between the images of a sheet, images in a row of it, and the least height of an image.
+_GAP, _COLUMNS, _MIN_HEIGHT = 4, 5, 96
 
 
 def whole_picture(data: Dataset) -> bytes:
     """Return the photograph whose colours are the rows, as a PNG; empty if there is none."""
     pixels = _pixels(data)
-    return b"" if pixels is None else png_bytes(Image.fromarray(pixels, "RGB"))
+    return b"" if pixels is None else _png_bytes(Image.fromarray(pixels, "RGB"))
 
 
 def cluster_means(data: Dataset, model: ClusteringIKDR) -> bytes:
@@ -29,14 +30,14 @@ def cluster_means(data: Dataset, model: ClusteringIKDR) -> bytes:
     low, high = averages.min(), averages.max()
     grey = (255.0 * (averages - low) / max(high - low, 1e-12)).clip(0, 255).astype(np.uint8)
     shaped = grey.reshape(-1, *(data.image_shape or ()))
-    images = [enlarged(Image.fromarray(each, "L")) for each in shaped]
+    images = [_enlarged(Image.fromarray(each, "L")) for each in shaped]
     columns = min(_COLUMNS, len(images))
     width, height = images[0].width + _GAP, images[0].height + _GAP
     lines = -(-len(images) // columns)
     sheet = Image.new("L", (columns * width, lines * height), "white")
     for index, image in enumerate(images):
         sheet.paste(image, (index % columns * width, index // columns * height))
-    return png_bytes(sheet)
+    return _png_bytes(sheet)
 
 
 def segmented(data: Dataset, model: ClusteringIKDR) -> bytes:
@@ -50,7 +51,7 @@ def segmented(data: Dataset, model: ClusteringIKDR) -> bytes:
     for cluster in np.unique(model.labels_):
         members = model.labels_ == cluster
         painted[members] = np.average(colours[members], axis=0, weights=counts[members]).round()
-    return png_bytes(Image.fromarray(painted[inverse.ravel()].reshape(pixels.shape), "RGB"))
+    return _png_bytes(Image.fromarray(painted[inverse.ravel()].reshape(pixels.shape), "RGB"))
 
 
 def _pixels(data: Dataset) -> Array | None:
@@ -62,3 +63,16 @@ def _pixels(data: Dataset) -> Array | None:
         return None
     (split,) = DATASETS[data.info.name].splits.values()
     return read_raw(load_pixels, find_or_download(data.info.name, *split.raw))
+
+
+def _enlarged(image: Image.Image) -> Image.Image:
+    """Return an image whose height is at least `_MIN_HEIGHT` pixels."""
+    factor = -(-_MIN_HEIGHT // image.height)
+    return image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
+
+
+def _png_bytes(image: Image.Image) -> bytes:
+    """Return an image as the content of a PNG file."""
+    content = BytesIO()
+    image.save(content, format="PNG")
+    return content.getvalue()

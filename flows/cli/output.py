@@ -72,8 +72,7 @@ class Output:
         Console().print(table, markup=False)
 
     def show(self, table: ReportTable) -> None:
-        """Print a table of a report, as far as a terminal has room for it."""
-        table = table.for_terminal()
+        """Print a table of a report."""
         self.table(table.columns, table.rows, table.foot, left=table.left)
 
     def finish(self, result: Any) -> None:

@@ -128,7 +128,7 @@ def init(
 
 def _refresh(settings: RefreshSettings, output: Output, *, plain: bool) -> None:
     """Refresh the run of a run file; the command fails if the new run is not published."""
-    from flows.refreshes.history import history_table  # noqa: PLC0415
+    from flows.refreshes.history import ON_TERMINAL, history_table  # noqa: PLC0415
     from flows.refreshes.refresh import check_refreshable  # noqa: PLC0415
     from flows.results.refresh import SUSPICIOUS  # noqa: PLC0415
     from flows.runs.published import History  # noqa: PLC0415
@@ -136,7 +136,7 @@ def _refresh(settings: RefreshSettings, output: Output, *, plain: bool) -> None:
     check_refreshable(settings.plan)  # before a server is started for a file that is wrong
     result: RefreshResult = run_flow("refresh", settings, output, plain=plain)
     published = History(result.name).published
-    output.show(history_table([result], published))
+    output.show(history_table([result], published, ON_TERMINAL))
     output.say(f"{result.name} is {published}; `ism-dask history {result.name}` shows all runs")
     if result.state == SUSPICIOUS:
         output.fail(
@@ -166,6 +166,7 @@ def history(
     are removed.
     """
     from flows.refreshes.history import (  # noqa: PLC0415
+        ON_TERMINAL,
         history_table,
         known_history,
         reason_lines,
@@ -177,7 +178,7 @@ def history(
         return
     check_free(out, force=force)
     known = known_history(name)
-    output.show(history_table(known.records, known.published))
+    output.show(history_table(known.records, known.published, ON_TERMINAL))
     for line in reason_lines(known.records):
         output.say(line)
     path = None if out is None else str(write_history(known, out))

@@ -212,13 +212,13 @@ def runs(*, output: Output) -> None:
 
     Damaged ones say what is wrong with them.
     """
-    from flows.reports.runs import COLUMNS, ListedRun, run_record  # noqa: PLC0415
+    from flows.reports.runs import COLUMNS, run_cells, run_record  # noqa: PLC0415
     from flows.services.leases import describe_unfinished, list_leases  # noqa: PLC0415
     from storage import list_runs  # noqa: PLC0415
 
     runs = list_runs()
     if runs:
-        output.table(COLUMNS, [ListedRun.of(each).cells() for each in runs], left=4)
+        output.table(COLUMNS, [run_cells(each, COLUMNS) for each in runs], left=4)
     else:
         output.say("no runs yet; try `ism-dask fit wine` or `ism-dask crossval wine`")
     for each in runs:

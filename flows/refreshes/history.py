@@ -11,7 +11,7 @@ import numpy as np
 
 from flows.errors import SettingsError
 from flows.reports.blocks import Block, Fact, Summary, Table, say
-from flows.reports.html import render_history, write_summary
+from flows.reports.html import write_summary
 from flows.reports.pictures import Figure, drawn_by_date
 from flows.results.refresh import BEGUN, FAILED, ROLLED_BACK, SUSPICIOUS, RefreshResult
 from flows.runs.published import History, RefreshProcess
@@ -20,16 +20,19 @@ from storage import Model, StorageError, load_model, model_hash, refreshed_names
 from storage.errors import did_you_mean
 
 COLUMNS = ("run", "time (UTC)", "rows", "J", "explained", "gain", "turn", "state", "by")
-# The numbers of those that 80 columns of a terminal have room for.
-_ON_TERMINAL = (0, 1, 2, 4, 5, 6, 7)
+# Those that 80 letters of a terminal have room for.
+ON_TERMINAL = tuple(name for name in COLUMNS if name not in ("J", "by"))
 # The columns whose weights the page draws: those with the largest weights in the last run.
 _MOST_LINES = 6
 
 
-def history_table(records: Sequence[RefreshResult], published: str | None) -> Table:
+def history_table(
+    records: Sequence[RefreshResult], published: str | None, columns: Sequence[str] = COLUMNS
+) -> Table:
     """Return a table with a row for each record; * marks the run that is published."""
-    rows = tuple(_cells(each, published) for each in records)
-    return Table("Each refresh.", COLUMNS, rows, left=2, terminal=_ON_TERMINAL)
+    cells = [dict(zip(COLUMNS, _cells(each, published), strict=True)) for each in records]
+    rows = tuple(tuple(row[name] for name in columns) for row in cells)
+    return Table("Each refresh.", tuple(columns), rows, left=2)
 
 
 def reason_lines(records: Sequence[RefreshResult]) -> list[str]:
@@ -55,8 +58,7 @@ def known_history(name: str) -> History:
 
 def write_history(history: History, path: Path) -> Path:
     """Write the history of a published run as a page in the format of the file's name."""
-    summary = history_summary(history)
-    write_summary(path, summary, lambda: render_history(summary))
+    write_summary(path, history_summary(history))
     return path
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -42,18 +42,6 @@ class Table:
     foot: tuple[tuple[str, ...], ...] = ()
     # Number of leading columns with words; the others have numbers, aligned right.
     left: int = 1
-    # The numbers of the columns that a terminal has room for; all if empty.
-    terminal: tuple[int, ...] = ()
-
-    def for_terminal(self) -> Table:
-        """Return the table with the columns that a terminal has room for."""
-        if not self.terminal:
-            return self
-        parts = ((self.columns,), self.rows, self.foot)
-        (columns,), rows, foot = (
-            tuple(tuple(row[number] for number in self.terminal) for row in part) for part in parts
-        )
-        return replace(self, columns=columns, rows=rows, foot=foot, terminal=())
 
 
 @dataclass(frozen=True)

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from statistics import fmean
-from typing import Any
 
 import numpy as np
 
 from flows.reports.blocks import Block, Fact, Summary, Table, say, sentences
 from flows.reports.fit_quality import fit_quality
 from flows.reports.fits import chosen_start, data_in_short, data_subject, objective
-from flows.reports.pictures import Figure, drawn
+from flows.reports.pictures import draw_lines, drawn
 from flows.reports.view import View
 from flows.results.runs import CrossvalResult, FoldMeasures
 from flows.text import number, share
-from ism_dask.pictures import drawing
 
 # The baselines that the first sentence of a page names.
 _NAMED = ("all features", "chance")
@@ -25,87 +22,89 @@ _SIGNIFICANT_ROWS = 6
 
 def crossval_summary(result: CrossvalResult, _view: View | None) -> Summary:
     """Return the summary of a cross-validation, by one criterion or by both."""
-    mean, sd, methods = result.mean, result.sd, result.methods
-    facts: tuple[Fact, ...]
-    folds = Fact("Folds", f"{len(result.results)} of {result.folds}")
-    if len(methods) == 1:
-        headline = f"accuracy {mean.accuracy:.3f}"
-        found = f"{share(mean.accuracy)} of the held-out rows, ± {share(sd.accuracy)} between folds"
-        facts = (
-            _accuracy_fact("Accuracy", result),
-            folds,
-            *objective(-mean.cost, predicts=result.predicts),
-            Fact("Seconds per fold", f"{mean.seconds:.2f}"),
-        )
+    methods, q, others = result.methods, result.n_components, _baselines(result)
+    accuracies = {name: one.mean.accuracy for name, one in methods.items()}
+    several = len(methods) > 1
+    of = {name: f" of {name}" if several else "" for name in methods}
+    if several:
+        headline = ", ".join(f"{name} {value:.3f}" for name, value in accuracies.items())
+        shares = [f"{share(value)} by {name}" for name, value in accuracies.items()]
+        found = f"the held-out rows, {' and '.join(shares)}"
     else:
-        by_name = {name: one.mean for name, one in methods.items()}
-        headline = ", ".join(f"{name} {one.accuracy:.3f}" for name, one in by_name.items())
-        shares = " and ".join(f"{share(one.accuracy)} by {name}" for name, one in by_name.items())
-        found = f"the held-out rows, {shares}"
-        facts = (
-            *(_accuracy_fact(f"Accuracy of {name}", one) for name, one in methods.items()),
-            folds,
-            *(Fact(f"Seconds per fold, {name}", f"{m.seconds:.2f}") for name, m in by_name.items()),
-        )
-    q = result.n_components
-    others = [(name, value) for name, value in _baselines(result).items() if name in _NAMED]
+        mean, sd = result.mean.accuracy, result.sd.accuracy
+        headline = f"accuracy {mean:.3f}"
+        found = f"{share(mean)} of the held-out rows, ± {share(sd)} between folds"
+    beside = [f", {name} {share(others[name])}" for name in _NAMED if name in others]
+    facts = [
+        Fact(f"Accuracy{of[name]}", f"{one.mean.accuracy:.4f} ± {one.sd.accuracy:.4f}")
+        for name, one in methods.items()
+    ]
+    facts.append(Fact("Folds", f"{len(result.results)} of {result.folds}"))
+    if not several:
+        facts += objective(-result.mean.cost, predicts=result.predicts)
+    facts += [
+        Fact(f"Seconds per fold{of[name]}", f"{one.mean.seconds:.2f}")
+        for name, one in methods.items()
+    ]
+    details = [block for name, one in methods.items() for block in _details(one, of[name])]
     return Summary(
         subject=data_subject("Cross-validation of", result),
         short=data_in_short(result),
         headline=headline,
-        finding=f"{f'{q} new features' if q else 'New features'} classify {found}"
-        + "".join(f", {name} {share(value)}" for name, value in others),
-        facts=facts,
-        blocks=(
-            _beside_baselines(result),
-            *(
-                block
-                for name, one in methods.items()
-                for block in _details(one, f" of {name}" if len(methods) > 1 else "")
-            ),
-        ),
+        finding=f"{f'{q} new features' if q else 'New features'} classify {found}{''.join(beside)}",
+        facts=tuple(facts),
+        blocks=(_beside_baselines(result, others), *details),
     )
 
 
-def _accuracy_fact(name: str, result: CrossvalResult) -> Fact:
-    return Fact(name, f"{result.mean.accuracy:.4f} ± {result.sd.accuracy:.4f}")
-
-
-def _details(result: CrossvalResult, which: str) -> tuple[Block, ...]:
+def _details(result: CrossvalResult, which: str) -> list[Block]:
     """Return the folds of one method; `which` ends their titles if there are several methods."""
-    mean, sd = result.mean, result.sd
-    folds = Table(
+    folds, mean, sd = result.results, result.mean, result.sd
+    table = Table(
         say("crossval.folds"),
         ("fold", "accuracy", "J", "seconds", "iterations"),
-        tuple(_fold_cells(str(each.fold), each.measures, -each.cost) for each in result.results),
+        tuple(_fold_cells(str(each.fold), each.measures, -each.cost) for each in folds),
         foot=(
             _fold_cells("mean", mean, -mean.cost),
             _fold_cells("sd", sd, sd.cost),  # a deviation has no sign
         ),
     )
-    pictures = (_accuracies(result, which),)
-    return (
-        Block(f"Folds{which}", tables=(folds,), pictures=pictures, detail=bool(which)),
-        *_confusion(result, which),
-        *_selections(result),
-        Block(f"How far to trust {which[4:] or 'it'}", facts=fit_quality(result)),
+    picture = drawn(
+        f"Accuracy{which}",
+        say("crossval.accuracy", mean=mean.accuracy),
+        draw_lines,
+        places=[each.fold for each in folds],
+        lines={
+            "of the fold": [each.accuracy for each in folds],
+            f"mean {mean.accuracy:.4f}": [mean.accuracy] * len(folds),
+        },
+        axis_names=("fold", "accuracy"),
     )
-
-
-def _accuracies(result: CrossvalResult, which: str) -> Figure:
-    mean, folds = result.mean.accuracy, [each.fold for each in result.results]
-    values, about = [each.accuracy for each in result.results], say("crossval.accuracy", mean=mean)
-    return drawn(f"Accuracy{which}", about, _draw_accuracy, folds=folds, values=values, mean=mean)
-
-
-def _draw_accuracy(
-    ax: Any, folds: Sequence[int], values: Sequence[float], mean: float
-) -> drawing.Entries:
-    """Draw the accuracy of each fold, and their mean as a dashed line."""
-    ax.plot(folds, values, "o", color=drawing.BLUE)
-    ax.axhline(mean, color=drawing.GREY, ls="--", label=f"mean {mean:.4f}")
-    drawing.name_whole_numbers(ax, "fold", "accuracy", folds)
-    return drawing.labelled(ax)
+    blocks = [Block(f"Folds{which}", tables=(table,), pictures=(picture,), detail=bool(which))]
+    # The held-out rows by true and predicted class, if all folds recorded them.
+    counts = [each.confusion for each in folds if each.confusion is not None]
+    if len(counts) == len(folds):
+        names = result.class_names
+        rows = zip(names, np.sum(counts, axis=0), strict=True)
+        cells = tuple((name, *(f"{count:,}" for count in row)) for name, row in rows)
+        table = Table(say("crossval.confusion"), ("true class", *names), cells)
+        blocks.append(Block(f"Confusions{which}", tables=(table,), detail=True))
+    # What each fold by prediction chose.
+    chosen = tuple(
+        (
+            str(each.fold),
+            chosen_start(each.selection, each.status),
+            number(each.selection.width),
+            number(each.selection.ridge),
+            each.selection.target,
+        )
+        for each in folds
+        if each.selection is not None
+    )
+    if chosen:
+        table = Table(say("chosen.how"), ("fold", "start", "width", "ridge", "target"), chosen)
+        blocks.append(Block("What was chosen", tables=(table,), detail=True))
+    return [*blocks, Block(f"How far to trust {which[4:] or 'it'}", facts=fit_quality(result))]
 
 
 def _fold_cells(name: str, measures: FoldMeasures, objective: float) -> tuple[str, ...]:
@@ -123,9 +122,9 @@ def _baselines(result: CrossvalResult) -> dict[str, float]:
     }
 
 
-def _beside_baselines(result: CrossvalResult) -> Block:
+def _beside_baselines(result: CrossvalResult, others: dict[str, float]) -> Block:
     """Return the accuracy of each method beside those of other features."""
-    q, others, known = result.n_components, _baselines(result), sentences()["baselines"]
+    q, known = result.n_components, sentences()["baselines"]
     features = f"{q} new features" if q else "new features, as many as each fold chooses"
     rows = [
         (name, say(f"methods.{name}", features=features), f"{one.mean.accuracy:.4f}")
@@ -133,41 +132,10 @@ def _beside_baselines(result: CrossvalResult) -> Block:
     ]
     rows += [(name, known[name], f"{value:.4f}") for name, value in others.items()]
     n = round(result.rows * len(result.results) / result.folds)
-    one_row = say("crossval.one_row", rows=n, one=1 / n, count=_SIGNIFICANT_ROWS)
-    left_out = ", ".join(name for name in known if name not in others)
-    size = {"rows": result.rows, "columns": result.columns}
-    why = (say("crossval.left_out", names=left_out, **size),) if left_out else ()
+    notes = [say("crossval.one_row", rows=n, one=1 / n, count=_SIGNIFICANT_ROWS)]
+    if left_out := ", ".join(name for name in known if name not in others):
+        size = {"rows": result.rows, "columns": result.columns}
+        notes.append(say("crossval.left_out", names=left_out, **size))
     columns = ("method", "features", "accuracy")
     table = Table(say("crossval.baselines"), columns, tuple(rows), left=2)
-    return Block("Beside other features", tables=(table,), notes=(one_row, *why))
-
-
-def _confusion(result: CrossvalResult, which: str) -> list[Block]:
-    """Return the held-out rows by true and predicted class, if all folds recorded them."""
-    counts = [each.confusion for each in result.results if each.confusion is not None]
-    names = result.class_names
-    if len(counts) < len(result.results):
-        return []
-    rows = tuple(
-        (name, *(f"{count:,}" for count in row))
-        for name, row in zip(names, np.sum(counts, axis=0), strict=True)
-    )
-    table = Table(say("crossval.confusion"), ("true class", *names), rows)
-    return [Block(f"Confusions{which}", tables=(table,), detail=True)]
-
-
-def _selections(result: CrossvalResult) -> list[Block]:
-    """Return what each fold of a cross-validation by prediction chose."""
-    rows = tuple(
-        (
-            str(each.fold),
-            chosen_start(each.selection, each.status),
-            number(each.selection.width),
-            number(each.selection.ridge),
-            each.selection.target,
-        )
-        for each in result.results
-        if each.selection is not None
-    )
-    table = Table(say("chosen.how"), ("fold", "start", "width", "ridge", "target"), rows)
-    return [Block("What was chosen", tables=(table,), detail=True)] if rows else []
+    return Block("Beside other features", tables=(table,), notes=tuple(notes))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from flows.reports.blocks import Fact, say, sentences
-from flows.results.runs import ClusterResult, CrossvalResult, FitEnding, FitResult, FittedW
+from flows.results.runs import ClusterResult, CrossvalResult, FitEnding, FitResult
 from flows.text import count_noun
 from ism_dask.records.iteration import ANGLE, RESIDUAL
 from ism_dask.status import Status
@@ -21,33 +21,50 @@ _LITTLE = 1e-6
 _START = Status.START.value
 
 _Result = FitResult | ClusterResult | CrossvalResult
-# How each fit of a run ended, by the number of its fold.
-Endings = Mapping[int, FitEnding]
 
 
 def fit_quality(result: _Result) -> tuple[Fact, ...]:
     """Return how far to trust a run; for a cross-validation, by the worst of its folds."""
-    if isinstance(result, CrossvalResult):
-        endings: Endings = {each.fold: each for each in result.results}
-    else:
-        endings = {1: result}
+    endings: dict[int, FitEnding] = (
+        {each.fold: each for each in result.results}
+        if isinstance(result, CrossvalResult)
+        else {1: result}
+    )
     every = list(endings.values())
     moved = [each for each in every if each.status != _START] or every
     worst = max(moved, key=lambda each: each.residual)
-    facts = [_convergence(result, endings, worst)]
-    if isinstance(result, ClusterResult):
-        facts.append(_last_round(result))
+    facts = [_convergence(result, endings)]
+    if isinstance(result, ClusterResult) and result.rounds and "outer_tol" in result.settings:
+        last, limit = result.rounds[-1], result.settings["outer_tol"]
+        value = f"{last.change:.2g} and {last.turn:.2g}, to be below {limit:.4g}"
+        facts.append(Fact("Change in the last round", value, say("quality.last_round")))
     if worst.status != _START:
-        widest = max(moved, key=lambda each: each.angle or 0.0)
-        facts += [_tolerance(worst, result.settings), _last_turn(widest), _residual(worst, result)]
+        facts.append(_tolerance(worst, result.settings))
+        if angles := [each.angle for each in moved if each.angle is not None]:
+            angle, warnings = max(angles), tuple[str, ...]()
+            if worst.measure == "change" and angle > ANGLE:
+                warnings = (say("quality.turns", angle=angle, limit=ANGLE),)
+            about = say("quality.angle")
+            facts.append(Fact("Last turn of W", f"{angle:.2g}", about, warnings=warnings))
+        facts.append(_residual(worst, result))
     engines = " and ".join(dict.fromkeys(each.engine for each in every))
     notes = {fold: each.engine_note for fold, each in endings.items()}
     facts.append(Fact("Engine", engines, notes=_notes(notes)))
     if not result.predicts:
-        facts.append(_error_of_objective(max(every, key=lambda each: each.engine_error)))
-    if not isinstance(result, CrossvalResult):
-        facts.append(_component_count(result))
-    return tuple(fact for fact in facts if fact.value)
+        error = max(each.engine_error for each in every)
+        known = "little" if error < _LITTLE else "bounded" if math.isfinite(error) else "unknown"
+        value = "no bound" if known == "unknown" else f"{error:.1e} at most"
+        facts.append(Fact("Error of J", value, say(f"error.{known}")))
+    # No eigenvalue of a model of an earlier version is known.
+    if not isinstance(result, CrossvalResult) and result.eigenvalues:
+        name, count = "Number of new features", f"{len(result.eigenvalues)}"
+        if result.components_advice:
+            advice = (_sentence(result.components_advice),)
+            facts.append(Fact(name, count, warnings=advice))
+        else:
+            criterion = "prediction" if result.predicts else "dependence"
+            facts.append(Fact(name, count, say(f"quality.{criterion}_count")))
+    return tuple(facts)
 
 
 def ending_words(status: str) -> str:
@@ -80,43 +97,44 @@ def _notes(notes: Mapping[int, str]) -> tuple[str, ...]:
     return (f"fold {same}: {first}{more}",)
 
 
-def _convergence(result: _Result, endings: Endings, worst: FitEnding) -> Fact:
-    """Return whether W converged, and what is known of it."""
+def _convergence(result: _Result, endings: Mapping[int, FitEnding]) -> Fact:
+    """Return whether W converged, and what is known of it; the endings are by fold."""
     bad = {
         fold: each.status
         for fold, each in endings.items()
         if not each.converged and each.status != _START
     }
     if bad:
-        is_described = len(endings) == 1 and worst.status in sentences()["ended"]
-        known = say(f"ended.{worst.status if is_described else 'unfinished'}")
-        warnings = tuple(f"not converged: {each}" for each in _problems(result, bad))
+        statuses = dict.fromkeys(bad.values())
+        is_described = len(endings) == 1 and statuses.keys() <= sentences()["ended"].keys()
+        known = say(f"ended.{next(iter(statuses)) if is_described else 'unfinished'}")
+        if isinstance(result, CrossvalResult):
+            folds = {
+                status: ", ".join(str(fold) for fold, each in bad.items() if each == status)
+                for status in statuses
+            }
+            problems = [f"fold {folds[status]} {ending_words(status)}" for status in statuses]
+        elif isinstance(result, FitResult):
+            problems = [f"the best W so far was saved. It {ending_words(result.status)}"]
+        else:
+            problems = [f"the last round was saved. W {_ending_of_rounds(result)}"]
+        warnings = tuple(f"not converged: {each}" for each in problems)
         return Fact("Converged", "no", known, warnings=warnings)
-    if worst.status == _START:
+    kept = sum(each.status == _START for each in endings.values())
+    if kept == len(endings):
         return Fact("Converged", "a start was kept", say(f"ended.{_START}"))
-    starts = sum(each.status == _START for each in endings.values())
-    notes = (f"{count_noun(starts, 'fold')} kept a start",) if starts else ()
+    notes = (f"{count_noun(kept, 'fold')} kept a start",) if kept else ()
     known = "settled" if isinstance(result, ClusterResult) else "stationary"
     return Fact("Converged", "yes", say(f"ended.{known}"), notes=notes)
 
 
-def _problems(result: _Result, bad: Mapping[int, str]) -> Iterable[str]:
-    """Yield what did not converge, with advice; `bad` are statuses by fold."""
-    if isinstance(result, CrossvalResult):
-        for status in dict.fromkeys(bad.values()):
-            folds = ", ".join(str(fold) for fold, each in bad.items() if each == status)
-            yield f"fold {folds} {ending_words(status)}"
-        return
-    (status,) = bad.values()
-    if isinstance(result, FitResult):
-        yield f"the best W so far was saved. It {ending_words(status)}"
-        return
-    converged = status == Status.CONVERGED.value
-    w = "did converge, but the rounds did not" if converged else ending_words(status)
+def _ending_of_rounds(result: ClusterResult) -> str:
+    """Return how W and its rounds ended, and advice."""
+    converged = result.status == Status.CONVERGED.value
+    w = "did converge, but the rounds did not" if converged else ending_words(result.status)
     limit = result.settings.get("outer_tol", math.inf)
-    unsettled = result.rounds and max(result.rounds[-1].change, result.rounds[-1].turn) >= limit
-    advice = ". Raise --max-outer or --outer-tol" if unsettled else ""
-    yield f"the last round was saved. W {w}{advice}"
+    unsettled = result.rounds and result.rounds[-1].movement >= limit
+    return w + (". Raise --max-outer or --outer-tol" if unsettled else "")
 
 
 def _tolerance(ending: FitEnding, settings: Mapping[str, Any]) -> Fact:
@@ -130,24 +148,6 @@ def _tolerance(ending: FitEnding, settings: Mapping[str, Any]) -> Fact:
         reason = "noise" if limit > RESIDUAL else "default"
         reason = "outer_tol" if "outer_tol" in settings else reason
     return Fact("Tolerance", value, say(f"tolerance.{reason}"))
-
-
-def _last_turn(ending: FitEnding) -> Fact:
-    """Return the angle to the last W but one; without a value if there were no iterations."""
-    angle = ending.angle or 0.0
-    value = "" if ending.angle is None else f"{angle:.2g}"
-    unsettled = ending.measure == "change" and angle > ANGLE
-    warnings = (say("quality.turns", angle=angle, limit=ANGLE),) if unsettled else ()
-    return Fact("Last turn of W", value, say("quality.angle"), warnings=warnings)
-
-
-def _last_round(result: ClusterResult) -> Fact:
-    """Return how little the last round changed; without a value if no limit was set to it."""
-    limit, value = result.settings.get("outer_tol"), ""
-    if limit is not None and result.rounds:
-        last = result.rounds[-1]
-        value = f"{last.change:.2g} and {last.turn:.2g}, to be below {limit:.4g}"
-    return Fact("Change in the last round", value, say("quality.last_round"))
 
 
 def _residual(ending: FitEnding, result: _Result) -> Fact:
@@ -164,22 +164,3 @@ def _residual(ending: FitEnding, result: _Result) -> Fact:
         return Fact("Residual", value, meaning, warnings=(warning,))
     size = "This one is small." if residual <= RESIDUAL else "This one is not small."
     return Fact("Residual", value, f"{meaning} {size}")
-
-
-def _error_of_objective(ending: FitEnding) -> Fact:
-    error = ending.engine_error
-    value, known = f"{error:.1e} at most", "bounded"
-    if error < _LITTLE:
-        known = "little"
-    elif not math.isfinite(error):
-        value, known = "no bound", "unknown"
-    return Fact("Error of J", value, say(f"error.{known}"))
-
-
-def _component_count(fitted: FittedW) -> Fact:
-    """Return whether each new feature adds to J; without a value if no eigenvalue is known."""
-    name, count = "Number of new features", f"{len(fitted.eigenvalues) or ''}"
-    if fitted.components_advice:
-        return Fact(name, count, warnings=(_sentence(fitted.components_advice),))
-    criterion = "prediction" if fitted.predicts else "dependence"
-    return Fact(name, count, say(f"quality.{criterion}_count"))

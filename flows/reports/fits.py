@@ -9,17 +9,18 @@ import numpy as np
 from flows.reports import figures
 from flows.reports.blocks import Block, Fact, Summary, Table, say
 from flows.reports.fit_quality import fit_quality
-from flows.reports.pictures import drawn, height_of_rows
+from flows.reports.pictures import draw_lines, drawn, height_of_rows
 from flows.reports.view import View, largest
 from flows.results.runs import Certainty, ClusterResult, CrossvalResult, FitResult, Selection
 from flows.text import count_noun, new_feature, number, share
 from ism_dask.linalg.subspaces import subspace_shares
 from ism_dask.pictures import drawing
+from ism_dask.records.fit_report import DimensionTrial
 from ism_dask.status import Status
 from storage import Model
 
-# Columns in the table of the largest shares.
-_SHARES = 10
+# Columns in the table of the largest shares, and the title of the column of weights.
+_SHARES, _WEIGHTS = 10, "largest weights (standardised)"
 # Columns that the first sentence on clusters names, and the share of the variance between the
 # clusters above which a column tells them apart.
 _NAMED, _APART = 3, 0.5
@@ -28,25 +29,38 @@ _NAMED, _APART = 3, 0.5
 def fit_summary(result: FitResult, view: View | None) -> Summary:
     """Return the summary of a fit."""
     model = view.model if view else None
-    trust, figures_of_fit = fit_quality(result), _fit_facts(result)
-    top = _answers(result, trust) if result.predicts else figures_of_fit
+    trust, numbers = fit_quality(result), _fit_facts(result)
+    selection, certainty = result.selection, result.certainty
+    unseen = ""
+    if selection is not None and selection.tried:
+        best = selection.tried[0]
+        unseen = f"{share(best.explained)} +- {share(best.error)}"
+    facts = numbers
+    if selection is not None:
+        # The four figures that need no mathematics.
+        doubts = certainty is not None and certainty.doubts
+        warned = any(each.warnings for each in trust)
+        is_sure = not (doubts or selection.other_maximum > 0 or warned)
+        facts = (
+            Fact("Explained in unseen rows", unseen or "not known", say("answers.unseen")),
+            Fact("Rows", f"{result.rows:,}", say("answers.rows")),
+            Fact("New features", f"{len(result.eigenvalues):,}", say("answers.features")),
+            Fact("Sure", "yes" if is_sure else "no", say("answers.sure")),
+        )
+    pictures = tuple(figures.course(result, model))
     return Summary(
         subject=data_subject("W of all rows of", result),
         short=data_in_short(result),
         headline=f"J {number(result.objective)}",
-        finding=_fit_finding(result),
-        facts=top,
+        finding=_fit_finding(result, unseen),
+        facts=facts,
         blocks=(
             Block("What was found", pictures=tuple(figures.findings(result, model))),
             features_block(result, model),
-            *_dimensions(result),
-            *_selection(result),
-            *([] if result.certainty is None else [certainty_block(result.certainty)]),
-            Block(
-                "How it went",
-                facts=figures_of_fit if result.predicts else (),
-                pictures=tuple(figures.course(result, model)),
-            ),
+            *([_dimensions(result, result.dimensions)] if result.dimensions else []),
+            *([] if selection is None else [_selection(selection, result.status)]),
+            *([] if certainty is None else [certainty_block(certainty)]),
+            Block("How it went", facts=numbers if facts != numbers else (), pictures=pictures),
             Block("How far to trust it", facts=trust),
         ),
     )
@@ -54,42 +68,41 @@ def fit_summary(result: FitResult, view: View | None) -> Summary:
 
 def cluster_summary(result: ClusterResult, view: View | None) -> Summary:
     """Return the summary of a clustering."""
-    model = view.model if view else None
+    model, J = view.model if view else None, number(result.objective)
     agreement = ", ".join(f"{value:.2f} with {name}" for name, value in result.nmi.items())
     words = f"{count_noun(result.n_clusters, 'cluster')} of {result.rows:,} rows"
     found = f"{words} agree {agreement} (NMI, from 0 to 1)" if agreement else words
+    sizes = tuple((str(cluster), f"{size:,}") for cluster, size in enumerate(result.sizes))
+    clusters = [Table(say("clusters.sizes"), ("cluster", "rows"), sizes)]
+    if result.separating:
+        apart = tuple((each.feature, share(each.share)) for each in result.separating)
+        clusters.append(Table(say("clusters.separating"), ("column", "share"), apart))
     columns = ("round", "objective", "affinity", "change", "turn of W", "iterations")
+    measures = ("number", "objective", "affinity", "change", "turn", "iterations")
     rounds = tuple(
-        (
-            str(k),
-            *map(number, (each.objective, each.affinity, each.change, each.turn)),
-            str(each.iterations),
-        )
-        for k, each in enumerate(result.rounds, start=1)
+        tuple(number(getattr(each, name)) for name in measures) for each in result.rounds
     )
-    J = number(result.objective)
     return Summary(
         subject=data_subject("Clusters of", result),
         short=f"{result.dataset} {result.kernel} k={result.n_clusters}",
         headline=f"NMI {max(result.nmi.values()):.3f}" if agreement else f"J {J}",
         finding="; ".join(filter(None, (found, _separation(result)))),
         facts=(
-            *(Fact(f"NMI with {name}", f"{value:.3f}") for name, value in result.nmi.items()),
+            *(
+                Fact(f"NMI with {name}", f"{value:.3f}", say("clusters.agreement"))
+                for name, value in result.nmi.items()
+            ),
             Fact("Clusters", f"{result.n_clusters:,}", warnings=_one_column(result)),
             Fact("Objective J", J, "Of the last W."),
             Fact("Rounds", f"{len(result.rounds):,}"),
             Fact("Seconds", f"{result.seconds:.2f}"),
         ),
         blocks=(
-            _clusters(result),
+            Block("Clusters", tables=tuple(clusters)),
             Block("What was found", pictures=tuple(figures.findings(result, model))),
             features_block(result, model),
             Block("How it went", pictures=tuple(figures.course(result, model))),
-            Block(
-                "Rounds",
-                tables=(Table(say("clusters.rounds"), columns, rounds),),
-                detail=True,
-            ),
+            Block("Rounds", tables=(Table(say("clusters.rounds"), columns, rounds),), detail=True),
             Block("How far to trust it", facts=fit_quality(result)),
         ),
     )
@@ -111,15 +124,13 @@ def data_in_short(result: FitResult | CrossvalResult) -> str:
     return f"{result.dataset} {result.kernel}{q}"
 
 
-def _fit_finding(result: FitResult) -> str:
+def _fit_finding(result: FitResult, unseen: str) -> str:
     """Return what a fit has found, with how sure it is, in a sentence without its end."""
     label, q = result.label or "the label", len(result.eigenvalues)
     features, s = count_noun(q, "new feature"), "s" * (q == 1)
-    tried = result.selection.tried[:1] if result.selection else ()
     if not result.predicts:
         words = f"{features} depend{s} on {label} with J = {number(result.objective)} (HSIC)"
-    elif tried:
-        unseen = f"{share(tried[0].explained)} +- {share(tried[0].error)}"
+    elif unseen:
         words = f"{features} explain{s} {unseen} of {label} in rows that W has not seen"
     else:
         words = f"{features} explain{s} {share(result.objective)} of {label} in the rows of the fit"
@@ -129,23 +140,8 @@ def _fit_finding(result: FitResult) -> str:
     return f"{words}; W is {low:.2g} to {high:.2g} from the truth, where 1 is a right angle"
 
 
-def _answers(result: FitResult, trust: Sequence[Fact]) -> tuple[Fact, ...]:
-    """Return the four figures of a fit by prediction that need no mathematics."""
-    tried = result.selection.tried[:1] if result.selection else ()
-    unseen = f"{share(tried[0].explained)} +- {share(tried[0].error)}" if tried else "not known"
-    doubts = result.certainty.doubts if result.certainty else ()
-    others = result.selection is not None and result.selection.other_maximum > 0
-    is_sure = not (doubts or others or any(each.warnings for each in trust))
-    return (
-        Fact("Explained in unseen rows", unseen, say("answers.unseen")),
-        Fact("Rows", f"{result.rows:,}", say("answers.rows")),
-        Fact("New features", f"{len(result.eigenvalues):,}", say("answers.features")),
-        Fact("Sure", "yes" if is_sure else "no", say("answers.sure")),
-    )
-
-
 def _fit_facts(result: FitResult) -> tuple[Fact, ...]:
-    """Return the figures at the top of a fit."""
+    """Return the figures of a fit for readers who know what J is."""
     few, avoided = result.few_columns, result.avoided
     facts = list(objective(result.objective, predicts=result.predicts))
     if few is not None:
@@ -176,18 +172,6 @@ def _one_column(result: ClusterResult) -> tuple[str, ...]:
     if len(columns) != 1 or "=" not in apart[0]:
         return ()
     return (say("clusters.one_column", column=columns.pop()),)
-
-
-def _clusters(result: ClusterResult) -> Block:
-    sizes = tuple((str(cluster), f"{size:,}") for cluster, size in enumerate(result.sizes))
-    tables = [Table(say("clusters.sizes"), ("cluster", "rows"), sizes)]
-    if result.separating:
-        apart = tuple((each.feature, share(each.share)) for each in result.separating)
-        tables.append(Table(say("clusters.separating"), ("column", "share"), apart))
-    if result.nmi:
-        agreement = tuple((name, f"{value:.3f}") for name, value in result.nmi.items())
-        tables.append(Table(say("clusters.agreement"), ("label", "NMI"), agreement))
-    return Block("Clusters", tables=tuple(tables))
 
 
 def objective(value: float, *, predicts: bool) -> tuple[Fact, Fact]:
@@ -238,48 +222,43 @@ def certainty_block(certainty: Certainty) -> Block:
 
 def features_block(result: FitResult | ClusterResult, model: Model | None) -> Block:
     """Return the block on the weights of the new features; without a model, without pictures."""
-    table = _new_features(result)
+    caption, columns = say("features.largest"), ["feature", _WEIGHTS, "eigenvalue"]
+    weights = (", ".join(f"{w.feature} {w.weight:+.2f}" for w in each) for each in result.loadings)
+    rows = [
+        (new_feature(k), words, number(value))
+        for k, (words, value) in enumerate(zip(weights, result.eigenvalues, strict=False))
+    ]
+    cells: Sequence[tuple[str, ...]] = rows
+    if result.contributions is not None:
+        caption += say("features.contributions")
+        columns += ["J alone", "J lost"]
+        cells = [
+            (*row, f"{each.alone:.0%}", f"{each.lost:.0%}")
+            for row, each in zip(rows, result.contributions, strict=False)
+        ]
+    tables = [Table(f"{caption}.", tuple(columns), tuple(cells), left=2)]
     if model is None:
-        return Block("New features", tables=(table,))
-    images, more = model.image_shape is not None, len(table.rows) - figures.COMPONENTS
-    shares = largest(model, subspace_shares(model.components), _SHARES)
-    rows = tuple((name, share(value)) for name, value in shares)
+        return Block("New features", tables=tuple(tables))
+    images, more = model.image_shape is not None, len(rows) - figures.COMPONENTS
     about = say("features.pixels" if images else "features.columns")
     if more > 0:
         about += say("features.more", shown=figures.COMPONENTS, more=more)
+    if not isinstance(result, FitResult) or result.certainty is None:
+        # Else another table has them with their intervals.
+        shares = largest(model, subspace_shares(model.components), _SHARES)
+        named = tuple((name, share(value)) for name, value in shares)
+        tables.append(Table(say("features.shares"), ("column", "share"), named))
     return Block(
         "New features",
         about=about,
-        tables=(table, Table(say("features.shares"), ("column", "share"), rows)),
+        tables=tuple(tables),
         pictures=tuple(figures.components(model)),
         style="images" if images else "weights",
     )
 
 
-def _new_features(result: FitResult | ClusterResult) -> Table:
-    shares = result.contributions
-    caption = say("features.largest")
-    columns: tuple[str, ...] = ("feature", "largest weights (standardised)", "eigenvalue")
-    weights = (", ".join(f"{w.feature} {w.weight:+.2f}" for w in each) for each in result.loadings)
-    rows: list[tuple[str, ...]] = [
-        (new_feature(k), words, number(value))
-        for k, (words, value) in enumerate(zip(weights, result.eigenvalues, strict=False))
-    ]
-    if shares is not None:
-        caption += say("features.contributions")
-        columns = (*columns, "J alone", "J lost")
-        rows = [
-            (*row, f"{100 * each.alone:.0f}%", f"{100 * each.lost:.0f}%")
-            for row, each in zip(rows, shares, strict=False)
-        ]
-    return Table(f"{caption}.", columns, tuple(rows), left=2)
-
-
-def _dimensions(result: FitResult) -> list[Block]:
-    """Return what each number of new features explains, if the fit has chosen the number."""
-    tried = result.dimensions
-    if not tried:
-        return []
+def _dimensions(result: FitResult, tried: Sequence[DimensionTrial]) -> Block:
+    """Return what each number of new features explains, of a fit that has chosen the number."""
     rows = tuple(
         (
             f"{each.q} (chosen)" if each.q == result.n_components else f"{each.q}",
@@ -292,27 +271,23 @@ def _dimensions(result: FitResult) -> list[Block]:
     gain = drawn(
         "Gain by q",
         say("chosen.gain"),
-        figures.draw_by_number,
-        numbers=[each.q for each in tried[1:]],  # the first one has no gain
+        draw_lines,
+        places=[each.q for each in tried[1:]],  # the first one has no gain
         lines={
             "gain": [each.gain for each in tried[1:]],
             "gain that is needed": [each.needed_gain for each in tried[1:]],
         },
-        unit="number of new features q",
-        quantity="gain of log evidence per row",
+        axis_names=("number of new features q", "gain of log evidence per row"),
         chosen=len(result.eigenvalues),
     )
     table = Table(say("chosen.dimensions"), ("q", "explained", "gain", "needed"), rows)
-    return [Block("How many new features", tables=(table,), pictures=(gain,), detail=True)]
+    return Block("How many new features", tables=(table,), pictures=(gain,), detail=True)
 
 
-def _selection(result: FitResult) -> list[Block]:
+def _selection(chosen: Selection, status: str) -> Block:
     """Return what a fit by prediction chose, and the trials that unseen rows have judged."""
-    chosen = result.selection
-    if chosen is None:
-        return []
     facts = [
-        Fact("Start", chosen_start(chosen, result.status)),
+        Fact("Start", chosen_start(chosen, status)),
         Fact("Width", number(chosen.width)),
         Fact("Ridge", number(chosen.ridge)),
         Fact("Target", chosen.target, say(f"chosen.{chosen.target}")),
@@ -326,7 +301,7 @@ def _selection(result: FitResult) -> list[Block]:
     )
     table = Table(say("chosen.trials"), ("start", "width", "ridge", "explained"), rows)
     tables = (table,) if rows else ()
-    return [Block("What was chosen", about=say("chosen.how"), facts=tuple(facts), tables=tables)]
+    return Block("What was chosen", about=say("chosen.how"), facts=tuple(facts), tables=tables)
 
 
 def _setting(value: float | None) -> str:

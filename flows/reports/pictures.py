@@ -16,11 +16,11 @@ from datetime import datetime
 from functools import cached_property
 from importlib.resources import files
 from io import BytesIO, StringIO
+from math import isfinite
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from PIL import Image
 
 from flows.errors import ALTERED, FlowError
 from flows.text import number, printable
@@ -49,8 +49,6 @@ _MOST_DOTS, _IMAGE_DPI = 300, 100
 # Most entries of a legend, the height of a line of them, the letters of a line, and those that
 # have the room of the sign of an entry and the space around it.
 _MAX_ENTRIES, _LINE, _LETTERS, _SIGN = 24, 20.0, 60, 9
-# Most dates at an axis.
-_MAX_DATES, _SECONDS_PER_DAY = 5, 86_400
 # The smallest height of an image in pixels.
 _MIN_HEIGHT = 96
 # The settings of matplotlib are those of a process: one thread draws at a time.
@@ -167,89 +165,50 @@ def drawn_by_date(
     title: str,
     caption: str,
     dates: Sequence[datetime],
-    lines: Mapping[str, Sequence[float | None]],
+    lines: Mapping[str, Sequence[float]],
 ) -> Figure:
-    """Draw named lines that have a value for each date, or None or NaN for none."""
-
-    def draw(ax: Any) -> Entries:
-        from matplotlib.dates import AutoDateLocator, ConciseDateFormatter  # noqa: PLC0415
-
-        locator = AutoDateLocator(minticks=2, maxticks=_MAX_DATES)  # type: ignore[no-untyped-call]
-        ax.xaxis.set_major_locator(locator)
-        entries = draw_lines(ax, named, ("", title.lower()))
-        ax.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
-        return entries
-
-    days = [each.timestamp() / _SECONDS_PER_DAY for each in dates]
-    points = {name: np.column_stack([days, np.array(each, float)]) for name, each in lines.items()}
-    named = [(name, each[np.isfinite(each[:, 1])]) for name, each in points.items()]
-    ends = ", ".join(f"{name} {number(each[-1, 1])}" for name, each in named if len(each))
-    return drawn(title, f"{caption} The last: {ends}.", draw)
+    """Draw named lines that have a value for each date, or NaN for none."""
+    known = {name: [each for each in values if isfinite(each)] for name, values in lines.items()}
+    ends = ", ".join(f"{name} {number(values[-1])}" for name, values in known.items() if values)
+    about, names = f"{caption} The last: {ends}.", ("", title.lower())
+    return drawn(title, about, draw_lines, places=dates, lines=lines, axis_names=names)
 
 
-def draw_lines(ax: Any, lines: Sequence[tuple[str, Array]], axis_names: tuple[str, str]) -> Entries:
-    """Draw named lines through points (m, 2), each in the order of its points."""
-    entries: Entries = []
-    for index, (full_name, points) in enumerate(lines):
-        name = drawing.short_name(full_name)
-        line = ax.plot(*points.T, label=name, **drawing.class_style(index))[0]
-        entries.append((line, name))
-    drawing.name_axes(ax, axis_names)
-    return entries
-
-
-def drawn_rows(
-    title: str,
-    caption: str,
-    points: Array,
-    values: Array | None,
-    classes: Sequence[str] | None,
-    *,
-    label: str,
+def draw_lines(
+    ax: Any,
+    places: Sequence[Any],
+    lines: Mapping[str, Sequence[float]],
     axis_names: tuple[str, str],
-) -> Figure:
-    """Draw rows (n, 2) in the colours of their values (n,), if they have some: see `coded`."""
-    where: dict[str, Any] = {"points": points, "axis_names": axis_names, "height": 420.0}
-    if values is None:
-        return drawn(title, caption, drawing.draw_points, **where)
-    if classes is None:
-        return drawn(title, caption, drawing.draw_numbers, values=values, label=label, **where)
-    return drawn(title, caption, drawing.draw_classes, codes=values, names=classes, **where)
+    chosen: int | None = None,
+) -> Entries:
+    """Draw named lines by date or by a whole number, and which number was chosen.
 
-
-def coded(
-    values: Array, names: Sequence[str] | None, what: str
-) -> tuple[Array, Sequence[str] | None]:
-    """Return classes as indices of their names, with the names; numbers as they are, with None.
-
-    `names` are those by value; a class without one is named by its number and `what` it is.
+    Values that are NaN are left out.
     """
-    if values.dtype.kind not in "ui":
-        return values, None
-    present, codes = np.unique(values, return_inverse=True)
-    known = dict(enumerate(names or ()))
-    return codes, [known.get(int(value), f"{what} {value}") for value in present]
+    entries: Entries = []
+    for index, (full_name, values) in enumerate(lines.items()):
+        points = [point for point in zip(places, values, strict=True) if isfinite(point[1])]
+        name, style = drawing.short_name(full_name), drawing.class_style(index)
+        entries.append((ax.plot(*zip(*points, strict=True), label=name, **style)[0], name))
+    unit, quantity = axis_names
+    if isinstance(places[0], int):
+        if chosen is not None:
+            ax.axvline(chosen, color=drawing.GREY, ls=":")
+            unit = f"{unit} (dotted: {chosen}, chosen)"
+        drawing.name_whole_numbers(ax, unit, quantity, places)
+    else:
+        ax.set_ylabel(quantity, parse_math=False)
+    return entries if len(entries) > 1 else []
 
 
-def weights_image(weights: Array, shape: tuple[int, ...], largest: float) -> Image.Image:
-    """Draw weights (d,) of pixels as an image: red below 0 and blue above, up to +-`largest`."""
-    from matplotlib import colormaps  # noqa: PLC0415 - slow to import, and few runs have images
+def image_of_weights(weights: Array, shape: Sequence[int], largest: float) -> bytes:
+    """Return weights (d,) of pixels as a PNG: red below 0 and blue above, up to +-`largest`."""
+    from matplotlib.image import imsave  # noqa: PLC0415 - slow to import, and few runs have images
 
-    shares = 0.5 + 0.5 * np.asarray(weights, dtype=float) / largest
-    colours = colormaps[drawing.DIVERGING](shares, bytes=True)[:, :3]
-    return enlarged(Image.fromarray(colours.reshape(*shape, 3), "RGB"))
-
-
-def enlarged(image: Image.Image) -> Image.Image:
-    """Return an image whose height is at least `_MIN_HEIGHT` pixels."""
-    factor = -(-_MIN_HEIGHT // image.height)
-    return image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
-
-
-def png_bytes(image: Image.Image) -> bytes:
-    """Return an image as the content of a PNG file."""
-    content = BytesIO()
-    image.save(content, format="PNG")
+    factor = -(-_MIN_HEIGHT // shape[0])
+    pixels = np.kron(weights.reshape(shape), np.ones((factor, factor)))
+    content, scale = BytesIO(), drawing.DIVERGING
+    imsave(content, pixels, format="png", cmap=scale, vmin=-largest, vmax=largest)
     return content.getvalue()
 
 

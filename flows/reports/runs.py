@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,44 +19,29 @@ COLUMNS = ("name", "kind", "data", "result", "saved")
 INDEX_COLUMNS = ("name", "kind", "data, kernel", "result", "saved (UTC)", "size")
 
 
-@dataclass(frozen=True, kw_only=True)
-class ListedRun:
-    """A saved run as lists show it, read from its record alone."""
-
-    name: str
-    kind: str  # "damaged" if its files are
-    time: datetime
-    bytes: int
-    dataset: str = ""
-    # Data and kernel, and the main figure.
-    short: str = ""
-    headline: str = ""
-
-    @classmethod
-    def of(cls, run: Run) -> ListedRun:
-        """Return a saved run."""
-        kind, result = "damaged" if run.problem else run.kind, saved_result(run)
-        listed = cls(name=run.name, kind=kind, time=run.created, bytes=run.bytes)
-        if result is None:
-            return listed
+def run_cells(run: Run, columns: Sequence[str]) -> list[str]:
+    """Return what is known of a saved run from its record alone, by the columns of a table."""
+    result, short, headline = saved_result(run), "", ""
+    damaged = bool(run.problem)
+    if result is not None:
         try:
             summary = summarise(result)
+            short, headline = summary.short, summary.headline
         except ALTERED:
-            return replace(listed, kind="damaged")
-        dataset = getattr(result, "dataset", "")
-        return replace(listed, dataset=dataset, short=summary.short, headline=summary.headline)
-
-    def cells(self) -> list[str]:
-        """Return the cells (`COLUMNS`) of the run in the table for people."""
-        # The short date keeps the table within a terminal of 80 columns.
-        this_year = self.time.year == datetime.now(UTC).year
-        when = f"{self.time:%d %b %H:%M}" if this_year else f"{self.time:%d %b %Y}"
-        return [self.name, self.kind, self.dataset, self.headline, when]
-
-    def index_cells(self) -> list[str]:
-        """Return the cells (`INDEX_COLUMNS`) of the run in the index of reports."""
-        when, size = f"{self.time:%Y-%m-%d %H:%M}", byte_size(self.bytes) if self.bytes else ""
-        return [self.name, self.kind, self.short, self.headline, when, size]
+            damaged = True
+    # The short date keeps the table within a terminal of 80 columns.
+    this_year = run.created.year == datetime.now(UTC).year
+    cells = {
+        "name": run.name,
+        "kind": "damaged" if damaged else run.kind,
+        "data": getattr(result, "dataset", ""),
+        "data, kernel": short,
+        "result": headline,
+        "saved": f"{run.created:{'%d %b %H:%M' if this_year else '%d %b %Y'}}",
+        "saved (UTC)": f"{run.created:%Y-%m-%d %H:%M}",
+        "size": byte_size(run.bytes) if run.bytes else "",
+    }
+    return [cells[column] for column in columns]
 
 
 def run_record(run: Run) -> dict[str, Any]:

@@ -19,27 +19,25 @@ from flows.reports.view import View
 from flows.results.base import RunResult
 from flows.results.runs import ClusterResult, CrossvalResult, FitResult
 from flows.settings.fields import command_words, decisive_names
-from flows.settings.runs import CrossvalSettings, FitSettings, NamedRunSettings
-from flows.settings.unsupervised import ClusterSettings
+from flows.settings.run_file import FLOWS
+from flows.settings.runs import NamedRunSettings
 from flows.text import count_noun, number
 from storage import Run
 
-# What puts the results of each kind of run into words, and the settings that repeat the run.
-_KINDS: Mapping[type[RunResult], tuple[Callable[..., Summary], type[NamedRunSettings]]] = {
-    FitResult: (fit_summary, FitSettings),
-    ClusterResult: (cluster_summary, ClusterSettings),
-    CrossvalResult: (crossval_summary, CrossvalSettings),
+# What puts the results of each kind of run into words.
+_KINDS: Mapping[type[RunResult], Callable[..., Summary]] = {
+    FitResult: fit_summary,
+    ClusterResult: cluster_summary,
+    CrossvalResult: crossval_summary,
 }
 
 
 def summarise(result: RunResult, view: View | None = None) -> Summary:
     """Return the summary of a result; with the view of its saved run, all that a page shows."""
-    words, settings = _KINDS[type(result)]
-    summary = replace(words(result, view), run=result.run, kind=result.command)
-    if view is None:
-        return summary
-    origin = (*_repetition(result, settings), _configuration(view.run))
-    return replace(summary, blocks=(*summary.blocks, *origin))
+    summary = _KINDS[type(result)](result, view)
+    origin = () if view is None else (_repetition(result), _configuration(view.run))
+    blocks = (*summary.blocks, *origin)
+    return replace(summary, run=result.run, kind=result.command, blocks=blocks)
 
 
 def summary_of(view: View) -> Summary:
@@ -67,37 +65,32 @@ def card_line(result: RunResult) -> str:
     return ", ".join(filter(None, (result.run, summary.short, summary.headline, warnings)))
 
 
-def _repetition(result: Any, settings: type[NamedRunSettings]) -> list[Block]:
+def _repetition(result: Any) -> Block:
     """Return how to repeat a run: its command, data and place."""
-    words = [result.command, *command_words(settings, result.settings)]
+    words = [result.command, *command_words(FLOWS[result.command], result.settings)]
     facts = (
         Fact("Data", result.data_hash, say("run.data")),
         Fact("Computed on", result.host or ""),
         Fact("Flow run", result.page or "", "Its page in the Prefect UI."),
     )
-    return [
-        Block(
-            "How to repeat it",
-            about=say("run.repeat"),
-            facts=tuple(fact for fact in facts if fact.value),
-            command=shlex.join(["ism-dask", *words, "--run", f"{result.run}-again"]),
-            detail=True,
-        )
-    ]
+    return Block(
+        "How to repeat it",
+        about=say("run.repeat"),
+        facts=tuple(fact for fact in facts if fact.value),
+        command=shlex.join(["ism-dask", *words, "--run", f"{result.run}-again"]),
+        detail=True,
+    )
 
 
 def _configuration(run: Run) -> Block:
     """Return the settings of a run, the kernel parameters fitted to its data, and versions."""
     fitted = run.metrics.get("fitted_kernel", {})
+    parameters = {f"fitted {key}": value for key, value in fitted.items() if key != "name"}
     hidden = decisive_names(NamedRunSettings, "nothing")
-    settings = {
-        **{key: value for key, value in run.config.items() if key not in hidden},
-        **{f"fitted {key}": value for key, value in fitted.items() if key != "name"},
-    }
     rows = tuple(
         (key.replace("_", " "), _to_text(value))
-        for key, value in settings.items()
-        if value is not None
+        for key, value in {**run.config, **parameters}.items()
+        if value is not None and key not in hidden
     )
     versions = tuple((name, str(version)) for name, version in run.versions.items())
     return Block(

@@ -5,19 +5,21 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from io import BytesIO
 from xml.etree import ElementTree
 
 import matplotlib as mpl
 import numpy as np
 import pytest
 from matplotlib.figure import Figure as Canvas
+from PIL import Image
 
 from flows.reports.pictures import (
     _add_legend_below,
     draw_lines,
     drawn,
+    image_of_weights,
     page_style,
-    weights_image,
 )
 from ism_dask.pictures import drawing
 from ism_dask.pictures.drawing import BLUE, COLOURS, RED, class_style
@@ -38,7 +40,7 @@ SHOWN = (*HOSTILE[:-3], "bell", "0.123456", "x" * 29 + "…")
 POINTS = np.random.default_rng(0).normal(size=(1000, 2))
 AXES = {"axis_names": ("x", "y")}
 ROWS = {"points": POINTS, **AXES}
-LINES = [(name, np.array([[1.0, 2.0], [100.0, 0.1]])) for name in HOSTILE]
+LINES = {"places": [1, 2, 3], "lines": {key: [1.0, np.nan, 0.1] for key in HOSTILE}}
 SETTLING = {"numbers": [1, 2, 3], "values": [1e-2, 0.0, 1e-5], "unit": "iteration"}
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -56,7 +58,7 @@ PICTURES = {
     "points": partial(figure, drawing.draw_points, **ROWS),
     "one value": partial(figure, drawing.draw_spectrum, values=np.array([5e8]), next_value=None),
     "measure": partial(figure, drawing.draw_measure, measure="residual", limit=1e-4, **SETTLING),
-    "lines": partial(figure, draw_lines, lines=LINES, **AXES),
+    "lines": partial(figure, draw_lines, **LINES, **AXES),
 }
 
 
@@ -113,7 +115,8 @@ def test_colours_of_weights_are_those_of_their_bars():
     bars = WEIGHTS().content.decode()
     counts = [bars.count(f"fill: {colour.lower()}") for colour in (BLUE, RED)]
     assert counts == [6, 4]
-    image = np.asarray(weights_image(np.array([2.0, -2.0, 0.0]), (3, 1), 2.0))
+    content = image_of_weights(np.array([2.0, -2.0, 0.0]), (3, 1), 2.0)
+    image = np.asarray(Image.open(BytesIO(content)).convert("RGB"))
     above, below, zero = image[16::32, 0].astype(int)
     assert above[2] > above[0]
     assert below[0] > below[2]

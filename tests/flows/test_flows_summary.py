@@ -124,7 +124,7 @@ def test_every_figure_is_in_all_renderings(here, results, tmp_path, kind):
         assert {fact.name, fact.value} <= set(page.texts)
         assert (fact.name, fact.value) in [(each["name"], each["value"]) for each in json_facts]
     for table in tables:
-        assert all(map(printed, rows_of(table.for_terminal())))
+        assert all(map(printed, rows_of(table)))
         assert all(f"| {' | '.join(row)} |" in markdown for row in rows_of(table))
         assert all(list(row) in page.rows for row in rows_of(table))
         assert json.loads(json.dumps(asdict(table))) in json_tables
