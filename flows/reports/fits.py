@@ -9,7 +9,7 @@ import numpy as np
 from flows.reports import figures
 from flows.reports.blocks import Block, Fact, Summary, Table, say
 from flows.reports.fit_quality import fit_quality
-from flows.reports.pictures import draw_lines, drawn, height_of_rows
+from flows.reports.pictures import drawn, height_of_rows
 from flows.reports.view import View, largest
 from flows.results.runs import Certainty, ClusterResult, CrossvalResult, FitResult, Selection
 from flows.text import count_noun, new_feature, number, share
@@ -268,20 +268,8 @@ def _dimensions(result: FitResult, tried: Sequence[DimensionTrial]) -> Block:
         )
         for each in tried
     )
-    gain = drawn(
-        "Gain by q",
-        say("chosen.gain"),
-        draw_lines,
-        places=[each.q for each in tried[1:]],  # the first one has no gain
-        lines={
-            "gain": [each.gain for each in tried[1:]],
-            "gain that is needed": [each.needed_gain for each in tried[1:]],
-        },
-        axis_names=("number of new features q", "gain of log evidence per row"),
-        chosen=len(result.eigenvalues),
-    )
     table = Table(say("chosen.dimensions"), ("q", "explained", "gain", "needed"), rows)
-    return Block("How many new features", tables=(table,), pictures=(gain,), detail=True)
+    return Block("How many new features", tables=(table,), detail=True)
 
 
 def _selection(chosen: Selection, status: str) -> Block:
