@@ -31,7 +31,7 @@ from flows.results.runs import (
 )
 from flows.runs.data import Array, row_batches, target_of
 from flows.settings.base import DataSettings, FlowSettings
-from flows.settings.kernels import fitted_kernel, kernel_record
+from flows.settings.choices import fitted_kernel, kernel_record
 from flows.settings.runs import ALL, DEPENDENCE, PREDICTION, SavedRunSettings, SearchSettings
 from ism_dask import PredictiveIKDR, SupervisedIKDR
 from ism_dask.engines import EngineOptions

@@ -243,32 +243,12 @@ def _port_setting(name: str) -> Any:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class ServiceSettings(Checked):
-    """The settings of the services. A port that is not set is the default, or any free one."""
-
-    workers: int | None = setting(None, about="Dask workers. Default: one for each core.", ge=1)
-    threads: int | None = setting(None, about="Threads of each Dask worker. Default: 1.", ge=1)
-    memory: str | None = setting(
-        None, about="Memory of each Dask worker, such as 4GB. Default: a fair share."
-    )
-    port: int | None = _port_setting("port")
-    scheduler_port: int | None = _port_setting("scheduler_port")
-    dashboard_port: int | None = _port_setting("dashboard_port")
-    report_port: int | None = _port_setting("report_port")
-    pool: str | None = setting(None, about=f"Work pool whose runs are taken up. Default: {POOL}.")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.memory is not None:
-            _check_memory(self.memory)
-        if self.pool is not None and (not self.pool.strip() or "/" in self.pool):
-            raise SettingsError(
-                f"`pool` is {self.pool!r}; expected the name of a work pool", "pool"
-            )
+def _check_pool(pool: str, name: str) -> None:
+    if not pool.strip() or "/" in pool:
+        raise SettingsError(f"`{name}` is {pool!r}; expected the name of a work pool", name)
 
 
-def _check_memory(memory: str) -> None:
+def _check_memory(memory: str, name: str) -> None:
     from dask.utils import parse_bytes  # noqa: PLC0415
 
     try:
@@ -276,6 +256,24 @@ def _check_memory(memory: str) -> None:
     except ValueError:
         size = 0
     if size < 1:
-        raise SettingsError(
-            f"`memory` is {memory!r}; expected a size such as 4GB or 500MiB", "memory"
-        )
+        raise SettingsError(f"`{name}` is {memory!r}; expected a size such as 4GB or 500MiB", name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServiceSettings(Checked):
+    """The settings of the services. A port that is not set is the default, or any free one."""
+
+    workers: int | None = setting(None, about="Dask workers. Default: one for each core.", ge=1)
+    threads: int | None = setting(None, about="Threads of each Dask worker. Default: 1.", ge=1)
+    memory: str | None = setting(
+        None,
+        about="Memory of each Dask worker, such as 4GB. Default: a fair share.",
+        check=_check_memory,
+    )
+    port: int | None = _port_setting("port")
+    scheduler_port: int | None = _port_setting("scheduler_port")
+    dashboard_port: int | None = _port_setting("dashboard_port")
+    report_port: int | None = _port_setting("report_port")
+    pool: str | None = setting(
+        None, about=f"Work pool whose runs are taken up. Default: {POOL}.", check=_check_pool
+    )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from flows.builtin.catalogue import DATASETS, folder_of
 from flows.errors import SettingsError
-from flows.progress.watching import run_context
-from flows.settings.fields import check_choice, split_names
+from flows.settings.fields import check_choice, number_of, split_names
 from ism_dask.engines import ENGINES
 from ism_dask.gamma.targets import TARGETS
-from ism_dask.kernels import KERNELS, WIDTH_RULES, as_kernel
+from ism_dask.kernels import KERNELS, Kernel
 from ism_dask.linalg.subspaces import ROTATIONS
 from storage import StorageError, UnsafeName, dataset_path, list_datasets, safe_name
 from storage.atomic import exists_settled
@@ -78,3 +78,34 @@ def label_keys(labels: str | None) -> str | None:
 def dataset_names() -> list[str]:
     """Return the names of the data sets in the registry, and of others that are stored."""
     return sorted({*DATASETS, *(line.folder for line in list_datasets())})
+
+
+def build_kernel(name: str, parameters: Mapping[str, Any]) -> Kernel:
+    """Return the kernel of a name; raise SettingsError for parameters that it does not take."""
+    kind: Any = KERNELS[check_choice("kernel", name, sorted(KERNELS))]
+    allowed = [each.name for each in fields(kind) if each.init]
+    foreign = [each for each in parameters if each not in allowed]
+    if foreign:
+        raise SettingsError(
+            f"`{foreign[0]}` is no parameter of the {name} kernel, which takes "
+            f"{' and '.join(allowed) or 'none'}; leave it out or choose another kernel",
+            foreign[0],
+        )
+    try:
+        kernel: Kernel = kind(**{key: number_of(value) for key, value in parameters.items()})
+    except (TypeError, ValueError) as error:
+        raise SettingsError(str(error), *parameters) from error
+    return kernel
+
+
+def kernel_record(name: str, kernel: Any) -> dict[str, Any]:
+    """Return a fitted kernel in plain JSON, with the parameters computed from the data."""
+    # The anchors of a kernel with per-row widths are data rows: they are not part of a summary.
+    parameters = (each.name for each in fields(kernel) if each.repr)
+    return {"name": name, **{each: getattr(kernel, each) for each in parameters}}
+
+
+def fitted_kernel(record: Mapping[str, Any]) -> Kernel:
+    """Return the kernel of a `kernel_record`, with the parameters that it was fitted with."""
+    given = {name: value for name, value in record.items() if value is not None}
+    return build_kernel(given.pop("name"), given)

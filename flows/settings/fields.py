@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import MISSING, field, fields
 from functools import partial
 from typing import Any, ClassVar, Self
@@ -106,6 +107,14 @@ def check_run_name(run: str, name: str) -> None:
 def split_names(text: str | None) -> tuple[str, ...]:
     """Return the names in a text that separates them by commas."""
     return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
+def number_of(value: Any) -> Any:
+    """Return a text as the number that it says, if it is one; the form and options have texts."""
+    for kind in (int, float) if isinstance(value, str) else ():
+        with suppress(ValueError):
+            return kind(value)
+    return value
 
 
 def decisive_names(kind: type[Any], *what: str) -> list[str]:

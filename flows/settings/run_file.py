@@ -103,15 +103,12 @@ DataTable = _table(
 )
 # A table [[transform]]: rows to project after the fit.
 TransformTable = _table("TransformTable", TransformSettings, (), source=_Source, out=RelativePath)
+# The tables of the flows.
 TABLES: Mapping[str, Any] = {
-    flow: _table(
-        f"{flow.capitalize()}Table",
-        kind,
-        _ELSEWHERE,
-        scheduler=_Place | None,
-    )
+    flow: _table(f"{flow.capitalize()}Table", kind, _ELSEWHERE, scheduler=_Place | None)
     for flow, kind in FLOWS.items()
 }
+FitTable, CrossvalTable, ClusterTable = TABLES.values()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,8 +159,8 @@ class RefreshTable(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutputTables(Checked):
-    """The keys at the top of a run file, and its tables but for [data] and that of the flow."""
+class FileTables(Checked):
+    """The keys at the top of a run file, and its tables."""
 
     run: str | None = setting(None, about="Name of the saved run. Default: from data and kernel.")
     report: RelativePath | None = setting(None, about="Page to write: .html, .md or .json.")
@@ -174,21 +171,16 @@ class OutputTables(Checked):
         None,
         about="With this table `ism-dask run` refreshes the run: its limits, and what it keeps.",
     )
-
-
-FileTables: Any = dataclasses.make_dataclass(
-    "FileTables",
-    [
-        ("data", DataTable, setting(about="What is read, and how.")),
-        *(
-            (flow, table | None, setting(None, about=f"Settings of {flow}."))
-            for flow, table in TABLES.items()
-        ),
-    ],
-    bases=(OutputTables,),
-    frozen=True,
-    kw_only=True,
-)
+    data: DataTable = setting(about="What is read, and how.")  # type: ignore[valid-type]
+    fit: FitTable | None = setting(  # type: ignore[valid-type]
+        None, about="Settings of fit."
+    )
+    crossval: CrossvalTable | None = setting(  # type: ignore[valid-type]
+        None, about="Settings of crossval."
+    )
+    cluster: ClusterTable | None = setting(  # type: ignore[valid-type]
+        None, about="Settings of cluster."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,7 +191,7 @@ class RunFile:
     flow: str  # one of `FLOWS`
     ingest: IngestSettings | None  # how the table is read; None if the file names a data set
     settings: NamedRunSettings  # those of the flow; their data set may be the path of the table
-    crossval: CrossvalSettings | None  # beside a fit: its settings with those of [crossval]
+    crossval: NamedRunSettings | None  # beside a fit: its settings with those of [crossval]
     transforms: tuple[Any, ...]  # of `TransformTable`
     report: Path | None  # the page to write
     limits: RefreshTable | None  # of a refresh; None if the file has no table [refresh]
@@ -232,7 +224,7 @@ def read_run_file(path: Path, *, force: bool = False, afresh: bool = False) -> R
 
 def _checked(path: Path, tables: dict[str, Any], *, force: bool, afresh: bool) -> RunFile:
     folder, flow = path.parent, _flow_of(tables)
-    file = read_table(FileTables, tables, folder)
+    file: Any = read_table(FileTables, tables, folder)
     if flow == "crossval" and file.transform:
         raise TableError("crossval saves no W to project rows with; use [fit]", ("transform", 0))
     _check_outputs(path, file)
@@ -240,16 +232,13 @@ def _checked(path: Path, tables: dict[str, Any], *, force: bool, afresh: bool) -
         "dataset": file.data.source, "split": file.data.split, "label": file.data.label,
         "run": file.run, "force": force, "afresh": afresh,
     }  # fmt: skip
-    settings = _settings(flow, getattr(file, flow), common)
-    crossval: CrossvalSettings | None = None
+    settings, crossval = _settings(flow, getattr(file, flow), common), None
     if flow == "fit" and file.crossval is not None:
-        names = {each.name for each in dataclasses.fields(TABLES["crossval"])}
+        names = {each.name for each in dataclasses.fields(CrossvalTable)}
         shared = {key: each for key, each in tables["fit"].items() if key in names}
-        table = read_table(TABLES["crossval"], {**shared, **tables["crossval"]}, folder)
+        table = read_table(CrossvalTable, {**shared, **tables["crossval"]}, folder)
         common["run"] = None if file.run is None else f"{file.run}-crossval"
-        validated = _settings("crossval", table, common)
-        assert isinstance(validated, CrossvalSettings)
-        crossval = validated
+        crossval = _settings("crossval", table, common)
     return RunFile(
         path=path,
         flow=flow,
@@ -281,9 +270,8 @@ def _settings(flow: str, table: Any, common: Mapping[str, Any]) -> NamedRunSetti
     try:
         return FLOWS[flow](**dataclasses.asdict(table), **common)
     except SettingsError as error:
-        wrong = within(error, flow)
-        _, place = _ELSEWHERE.get(str(wrong.path[-1]), ("", ()))
-        raise TableError(str(error), place) if place else wrong from error
+        _, place = _ELSEWHERE.get(next(iter(error.settings), ""), ("", ()))
+        raise (TableError(str(error), place) if place else within(error, flow)) from error
 
 
 def _flow_of(tables: Mapping[str, Any]) -> str:

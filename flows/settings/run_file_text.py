@@ -12,7 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
-from flows.settings.run_file import TABLES, DataTable, FileTables, OutputTables, RefreshTable
+from flows.settings.run_file import TABLES, DataTable, FileTables, RefreshTable
 from storage.tables.files import table_name
 
 # What is in a new file where the user has not named table and column.
@@ -56,7 +56,7 @@ def commented_run_file(
         "# Lines that begin with # are comments; remove the # to change a default.",
         *([] if full else ["# `ism-dask init FILE --full` writes all settings."]),
         "",
-        *_entries(OutputTables, {"run": name, "report": f"{name}.html"}, ("run", "report")),
+        *_entries(FileTables, {"run": name, "report": f"{name}.html"}, ("run", "report")),
         "[data]",
         *_entries(DataTable, data, None if full else (*data, *_SHORT_DATA[2:])),
         f"[{flow}]",

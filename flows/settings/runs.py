@@ -6,6 +6,7 @@ Importing this module is cheap, because `--help` has to wait for it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flows.errors import SettingsError
@@ -20,11 +21,11 @@ from flows.settings.fields import (
     course_setting,
     data_setting,
     kernel_setting,
+    number_of,
     run_setting,
     saving_setting,
     solver_setting,
 )
-from flows.settings.kernels import build_kernel, kernel_names, number_of
 
 if TYPE_CHECKING:
     from ism_dask.kernels import Kernel
@@ -32,19 +33,20 @@ if TYPE_CHECKING:
 # Settings of a fit that name labels beside the one to explain.
 SIDES = ("avoid", "given", "groups")
 _KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
-# Settings that are options of the solver ism alone.
-_OF_ISM = ("tol", "angle_tol")
 # The criteria, and what a cross-validation by both of them is called.
 PREDICTION, DEPENDENCE, BOTH = "prediction", "dependence", "both"
+# The criterion that a setting belongs to, if it is one alone.
+_CRITERIA = {
+    **dict.fromkeys(("angle_tol", "engine", "engine_tol", "tol"), DEPENDENCE),
+    "max_features": PREDICTION,
+}
 # `max_features` of W that may use all columns.
 ALL = "all"
 
 
-def components_setting(
-    default: int | None = None, *, about: str, title: str = "New features, q"
-) -> Any:
-    """Return the setting of the number of new features or coordinates, q."""
-    return solver_setting(default, about=about, title=title, flags=("--components", "-q"), ge=1)
+components_setting = partial(
+    solver_setting, None, title="New features, q", flags=("--components", "-q"), ge=1
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,11 +80,6 @@ class NamedRunSettings(DataSettings):
     )
 
     @property
-    def method(self) -> str:
-        """How the result is computed, in two words; empty if there is one way only."""
-        return ""
-
-    @property
     def place(self) -> str:
         """Where the run computes, in a word or two: a cluster has the name of its file."""
         return (self.scheduler or "this machine").rpartition("/")[2].removesuffix(CLUSTER_FILE)
@@ -93,6 +90,13 @@ class NamedRunSettings(DataSettings):
         return "" if self.n_components is None else f"q={self.n_components}"
 
     @property
+    def method(self) -> str:
+        """How W is computed, in a few words: by its criterion, or for dependence its engine."""
+        criterion = getattr(self, "criterion", DEPENDENCE)
+        by = {PREDICTION: "by prediction", BOTH: "by ISM and prediction"}
+        return by.get(criterion, f"engine {getattr(self, 'engine', '')}")
+
+    @property
     def title(self) -> str:
         """What the flow works on: what tells runs apart, and the size."""
         return f"{super().title} {self.size}".strip()
@@ -100,7 +104,7 @@ class NamedRunSettings(DataSettings):
     @property
     def flow_run_name(self) -> str:
         """Name of the flow run in Prefect: the run, title, method, and where it computes."""
-        name = ", ".join(filter(None, (self.title, self.method, f"on {self.place}")))
+        name = f"{self.title}, {self.method}, on {self.place}"
         return name if self.run is None else f"{self.run}: {name}"
 
     @property
@@ -116,7 +120,7 @@ class SavedRunSettings(NamedRunSettings):
     kernel: str = kernel_setting(
         "gaussian",
         about="Kernel, such as gaussian, polynomial or linear.",
-        names=kernel_names,
+        names=lambda: sorted(import_choices().KERNELS),
     )
     sigma: float | str | None = kernel_setting(
         None,
@@ -173,15 +177,8 @@ class SavedRunSettings(NamedRunSettings):
     @property
     def solver_options(self) -> dict[str, Any]:
         """The options that the settings give the solver; it has its defaults for all others."""
-        options = {
-            name: getattr(self, name, None) for name in ("max_iter", "max_seconds", *_OF_ISM)
-        }
-        return {name: value for name, value in options.items() if value}
-
-    @property
-    def method(self) -> str:
-        """How W is computed, in two words."""
-        return f"engine {self.engine}"
+        names = ("max_iter", "max_seconds", "tol", "angle_tol")
+        return {name: value for name in names if (value := getattr(self, name))}
 
     @property
     def subject(self) -> tuple[str, ...]:
@@ -190,9 +187,10 @@ class SavedRunSettings(NamedRunSettings):
 
     def build_kernel(self) -> Kernel:
         """Return the kernel with the parameters that are set; raise SettingsError for others."""
-        given = {name: getattr(self, name) for name in _KERNEL_PARAMETERS}
-        given = {name: value for name, value in given.items() if value is not None}
-        return build_kernel(self.kernel, given)
+        every = {name: getattr(self, name) for name in _KERNEL_PARAMETERS}
+        given = {name: value for name, value in every.items() if value is not None}
+        kernel: Kernel = import_choices().build_kernel(self.kernel, given)
+        return kernel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,42 +246,22 @@ class SearchSettings(SavedRunSettings):
                 '"significant" or "all"',
                 "max_features",
             )
-        if self.criterion != DEPENDENCE:
-            self._check_prediction()
-        if self.criterion != PREDICTION and number is not None:
-            raise SettingsError(
-                f"`max_features` is {number!r}, but --max-features belongs to --criterion "
-                f"{PREDICTION}; give that, or leave --max-features out",
-                "max_features",
-            )
-
-    def _check_prediction(self) -> None:
-        """Raise SettingsError for settings that the criterion of prediction does not have."""
-        for name in sorted(self.differences.keys() & {*_OF_ISM, "engine_tol"}):
-            flag = f"--{name.replace('_', '-')}"
-            raise SettingsError(
-                f"`{name}` is {getattr(self, name)!r}, but {flag} belongs to --criterion "
-                f"{DEPENDENCE}; give that, or leave {flag} out",
-                name,
-            )
-        if self.engine != "auto":
-            raise SettingsError(
-                f"`engine` is {self.engine!r}, which belongs to --criterion {DEPENDENCE}; give "
-                "that, or leave --engine out",
-                "engine",
-            )
-        if not import_choices().as_kernel(self.kernel).is_positive_definite:
+        for name in sorted(self.differences.keys() & _CRITERIA):
+            if self.criterion != (criterion := _CRITERIA[name]):
+                flag = f"--{name.replace('_', '-')}"
+                but = "which" if name == "engine" else f"but {flag}"
+                raise SettingsError(
+                    f"`{name}` is {getattr(self, name)!r}, {but} belongs to --criterion "
+                    f"{criterion}; give that, or leave {flag} out",
+                    name,
+                )
+        if self.criterion != DEPENDENCE and not self.build_kernel().is_positive_definite:
             raise SettingsError(
                 f"`kernel` is {self.kernel!r}, which is not positive definite, so that no "
                 "regression can use it; expected gaussian, polynomial or linear, or "
                 f"--criterion {DEPENDENCE}",
                 "kernel",
             )
-
-    @property
-    def method(self) -> str:
-        """How W is computed, in two words: its criterion, or for dependence its engine."""
-        return "by prediction" if self.criterion == PREDICTION else super().method
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -319,11 +297,6 @@ class CrossvalSettings(SearchSettings):
     def criteria(self) -> tuple[str, ...]:
         """The criteria that W is fitted by on each fold."""
         return (DEPENDENCE, PREDICTION) if self.criterion == BOTH else (self.criterion,)
-
-    @property
-    def method(self) -> str:
-        """How W is computed, in a few words."""
-        return "by ISM and prediction" if self.criterion == BOTH else super().method
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -42,8 +41,8 @@ RelativePath = Annotated[Path, AfterValidator(_from_folder)]
 class TableError(SettingsError):
     """A key or a value that is not allowed; `path` leads to it."""
 
-    def __init__(self, message: str, path: KeyPath = ()) -> None:
-        super().__init__(message, *([key_text(path)] if path else []))
+    def __init__(self, message: str, path: KeyPath = (), *settings: str) -> None:
+        super().__init__(message, *(settings or ([key_text(path)] if path else ())))
         self.path = path
 
 
@@ -65,17 +64,17 @@ def read_table(kind: type[T], values: Mapping[str, Any], folder: Path | None = N
 def within(error: ValueError, *table: str | int) -> TableError:
     """Return an error of a dataclass as the error of the table that it was made from.
 
-    If its message begins with the name of a key, so does that of the new error, with its tables.
+    The settings that its message names are then keys of this table. The message of an error that is
+    none of ours begins with the name of a key.
     """
-    message = str(error)
-    key = re.match(r"`([\w.\[\]]+)`|(\w+)(?=:| is )", message)
-    if key is None:
-        return TableError(f"{key_text(table)}: {message}" if table else message, table)
-    name = key[1] or key[2]
-    inner = error.path if isinstance(error, TableError) else (name,)
-    made = TableError(message.replace(name, key_text((*table, name)), 1), (*table, *inner))
-    made.settings = (*made.settings, *getattr(error, "settings", ()))
-    return made
+    message, names = str(error), getattr(error, "settings", ())
+    if not names:
+        sign = ": " if isinstance(error, SettingsError) else "."
+        return TableError(f"{key_text(table)}{sign}{message}" if table else message, table)
+    keys = [key_text((*table, name)) for name in names]
+    for name, key in zip(names, keys, strict=True):
+        message = message.replace(f"`{name}`", f"`{key}`")
+    return TableError(message, (*table, names[0]), *keys)
 
 
 def key_text(path: KeyPath) -> str:

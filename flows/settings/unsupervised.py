@@ -78,7 +78,16 @@ class ClusterSettings(SavedRunSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self._check_guidance()
+        for name in ("mu", "scores_share", "avoid"):
+            takers = [kind for kind, taken in LABEL_SETTINGS.items() if name in taken]
+            if (value := getattr(self, name)) is not None and self.paradigm not in takers:
+                raise SettingsError(
+                    f"`{name}` is {value!r}, but `paradigm` is {self.paradigm!r}; only "
+                    f"{' and '.join(takers)} clusters take it: leave it out, or choose another "
+                    "paradigm",
+                    name,
+                    "paradigm",
+                )
         for name in self.to_avoid:
             if (run := run_to_avoid(name)) is not None:
                 check_run_name(run, "avoid")
@@ -92,21 +101,6 @@ class ClusterSettings(SavedRunSettings):
     def subject(self) -> tuple[str, ...]:
         """Words that tell runs apart: data set, paradigm and kernel."""
         return (self.dataset, self.paradigm, self.kernel)
-
-    def _check_guidance(self) -> None:
-        """Raise SettingsError if a setting is given that the paradigm does not take."""
-        for name in dict.fromkeys(name for taken in LABEL_SETTINGS.values() for name in taken):
-            value = getattr(self, name)
-            if value is not None and name not in LABEL_SETTINGS[self.paradigm]:
-                takers = " and ".join(
-                    kind for kind, taken in LABEL_SETTINGS.items() if name in taken
-                )
-                raise SettingsError(
-                    f"`{name}` is {value!r}, but `paradigm` is {self.paradigm!r}; only {takers} "
-                    "clusters take it: leave it out, or choose another paradigm",
-                    name,
-                    "paradigm",
-                )
 
     @property
     def to_avoid(self) -> tuple[str, ...]:
