@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import fmean
+from typing import Any
 
 import numpy as np
 
 from flows.reports.blocks import Block, Fact, Summary, Table, say, sentences
 from flows.reports.fit_quality import fit_quality
 from flows.reports.fits import chosen_start, data_in_short, data_subject, objective
-from flows.reports.pictures import draw_lines, drawn
+from flows.reports.pictures import drawn
 from flows.reports.view import View
 from flows.results.runs import CrossvalResult, FoldMeasures
 from flows.text import number, share
+from ism_dask.pictures import drawing
 
 # The baselines that the first sentence of a page names.
 _NAMED = ("all features", "chance")
@@ -72,13 +75,10 @@ def _details(result: CrossvalResult, which: str) -> list[Block]:
     picture = drawn(
         f"Accuracy{which}",
         say("crossval.accuracy", mean=mean.accuracy),
-        draw_lines,
-        places=[each.fold for each in folds],
-        lines={
-            "of the fold": [each.accuracy for each in folds],
-            f"mean {mean.accuracy:.4f}": [mean.accuracy] * len(folds),
-        },
-        axis_names=("fold", "accuracy"),
+        _draw_accuracy,
+        folds=[each.fold for each in folds],
+        values=[each.accuracy for each in folds],
+        mean=mean.accuracy,
     )
     blocks = [Block(f"Folds{which}", tables=(table,), pictures=(picture,), detail=bool(which))]
     # The held-out rows by true and predicted class, if all folds recorded them.
@@ -105,6 +105,16 @@ def _details(result: CrossvalResult, which: str) -> list[Block]:
         table = Table(say("chosen.how"), ("fold", "start", "width", "ridge", "target"), chosen)
         blocks.append(Block("What was chosen", tables=(table,), detail=True))
     return [*blocks, Block(f"How far to trust {which[4:] or 'it'}", facts=fit_quality(result))]
+
+
+def _draw_accuracy(
+    ax: Any, folds: Sequence[int], values: Sequence[float], mean: float
+) -> drawing.Entries:
+    """Draw the accuracy of each fold, and their mean as a dashed line."""
+    ax.plot(folds, values, "o", color=drawing.BLUE)
+    ax.axhline(mean, color=drawing.GREY, ls="--", label=f"mean {mean:.4f}")
+    drawing.name_whole_numbers(ax, "fold", "accuracy", folds)
+    return drawing.labelled(ax)
 
 
 def _fold_cells(name: str, measures: FoldMeasures, objective: float) -> tuple[str, ...]:
