@@ -189,23 +189,6 @@ def test_points_of_lines_are_measured(reference_data, monkeypatch):
     assert default.measure(2)["score"] > 0.5
 
 
-def test_kernels_of_the_figure_of_clusters(monkeypatch, tmp_path):
-    every = list(figures.figure_1a(PaperSettings(cap=20.0)))
-    assert [each.title for each in every[:2]] == ["flower gaussian", "flower polynomial"]
-    subject = figures.Subject("three clusters", "two others", 3, 2, "cultivar", segmented)
-    monkeypatch.setattr(figures, "_SUBJECTS", {"wine": subject})
-    settings = PaperSettings(cap=20.0)
-    measured = [series.measure_series(each, settings) for each in figures.figure_1a(settings)]
-    for each in measured:
-        first, other = each.results[0]["fits"]
-        assert other["nmi"]["cultivar"] < 0.2 < 0.8 < first["nmi"]["cultivar"]
-    assert measured[0].results[0]["status"] == "converged"
-    assert write(measured, tmp_path) == []
-    assert "| wine, gaussian | two others | cultivar 0." in (tmp_path / "figure-1a.md").read_text()
-    stopped = next(iter(figures.figure_1a(PaperSettings(cap=1e-6))))
-    assert stopped.measure(0)["status"] == "over the cap"
-
-
 @pytest.mark.usefixtures("reference_data")
 def test_clusters_are_drawn_as_a_segmented_picture_or_as_mean_images():
     for name, draw, k in (("flower", segmented, 2), ("face", cluster_means, 3)):

@@ -36,10 +36,6 @@ def test_a_rival_climbs_to_orthonormal_columns_from_where_no_direction_leads_up(
     assert model.objective_ >= ism.objective_ * (1 - (0.1 if grown else 1e-6))
     assert model.n_iter_ == len(model.history_)
     assert model.report_.solver == rival.__name__
-
-
-@pytest.mark.parametrize("rival", RIVALS)
-def test_a_rival_is_a_solver_of_dependence_alone(rival):
     with pytest.raises(ValueError, match=f"'{rival.__name__}' does not serve PredictiveIKDR; take"):
         PredictiveIKDR(2, solver=rival()).fit(IRIS, SPECIES)
 

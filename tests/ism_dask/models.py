@@ -12,7 +12,7 @@ from ism_dask.engines import Problem, as_engine
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Laplacian, Linear, Polynomial
-from ism_dask.observe import FitWatcher, watching_fits
+from ism_dask.observe import FitWatcher
 from ism_dask.rows.raw import LoadedShard
 from ism_dask.rows.shards import cut
 from ism_dask.solvers import SOLVERS
@@ -89,13 +89,6 @@ class TaskCounter(FitWatcher):
         self.tasks.append((done, total))
 
 
-def watching_iterations(look):
-    """Apply a function to the state after each iteration of the fits in the block."""
-    watcher = FitWatcher()
-    watcher.on_iteration = look
-    return watching_fits(watcher)
-
-
 def stored(X, folder, chunk_rows):
     """Return rows on the disk."""
     path = folder / f"{X.dtype}-{chunk_rows}"
@@ -116,11 +109,3 @@ def most_memory(call):
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-
-
-def assert_no_better_nearby(objective, W, height, size, share):
-    """Assert that J of no W nearby is larger than a height, but for a share of it."""
-    rng = np.random.default_rng(0)
-    for _ in range(10):
-        nearby = np.linalg.qr(W + size * rng.normal(size=W.shape))[0]
-        assert objective(nearby) <= height * (1 + share)

@@ -104,16 +104,11 @@ def test_all_that_is_exported_is_there_and_a_missing_name_is_the_usual_error():
         from ism_dask import Superwised  # noqa: F401
 
 
-# Commands import much, which takes seconds.
-COMMANDS = ("ism_dask.plot", "flows.cli.app", "flows.run_flows"), {"matplotlib"}
-
-
 @pytest.mark.parametrize(
     ("rooms", "heavy"),
     [
         (("ism_dask.rows.raw",), {"dask", "sklearn", "scipy"}),
         (("storage",), {"prefect", "dask", "distributed", "typer", "flows"}),
-        pytest.param(*COMMANDS, marks=pytest.mark.long),
     ],
 )
 def test_nothing_heavy_is_imported_before_it_is_used(rooms, heavy):

