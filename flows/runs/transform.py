@@ -57,7 +57,7 @@ class ProjectedRows:
         finite = np.isfinite(new).all(axis=1)
         if not finite.all():
             self.problems.infinite["the projection"] += int(np.count_nonzero(~finite))
-        self.read += len(batch.left_out)
+        self.read += batch.read
         self.rows += len(new)
         if self.learned is None or not finite.any():
             return

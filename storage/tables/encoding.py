@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -73,17 +73,18 @@ def read_columns(batch: pa.RecordBatch, kinds: Mapping[str, str]) -> pa.RecordBa
 
     A value is missing if it is null, NaN or an empty text.
     """
-    columns = [_READ[kind](batch.column(name)) for name, kind in kinds.items()]
+    columns = []
+    for name, kind in kinds.items():
+        column = _READ[kind](batch.column(name))
+        if kind == CATEGORY:
+            try:
+                column.validate(full=True)  # Parquet files may hold any bytes
+            except pa.ArrowInvalid as error:
+                raise TableError(
+                    f"the column {name!r} has text that is not UTF-8 ({error})"
+                ) from error
+        columns.append(column)
     return pa.record_batch(columns, names=list(kinds))
-
-
-def incomplete_rows(columns: pa.RecordBatch) -> NDArray[np.bool_]:
-    """Return which rows lack a value in one of the columns, in the form of `read_columns`."""
-    absent = np.zeros(columns.num_rows, dtype=bool)
-    for column in columns.columns:
-        if column.null_count:
-            absent |= column.is_null().to_numpy(zero_copy_only=False)
-    return absent
 
 
 def as_floats(values: pa.Array) -> NDArray[Any]:
@@ -133,8 +134,8 @@ def scan_part(
     apart = frozenset(options.apart)
     for batch in part.batches(list(kinds)):
         columns = used = read_columns(batch, kinds)
-        if options.missing == DROP and (absent := incomplete_rows(columns)).any():
-            used = columns.filter(pa.array(~absent))
+        if options.missing == DROP:
+            used = columns.drop_null()
         with np.errstate(over="ignore", invalid="ignore"):  # sums with infinite numbers
             for known, column, values in zip(
                 scan.columns.values(), columns.columns, used.columns, strict=True
@@ -172,24 +173,11 @@ def _count(column: Column, missing: int, values: pa.Array, count: bool) -> Colum
     return Column(column.name, column.kind, **facts)
 
 
-@contextmanager
-def _texts_of(column: Column) -> Iterator[None]:
-    """Name the column if the block meets text that is not UTF-8, which Parquet files may have."""
-    try:
-        yield
-    except UnicodeDecodeError as error:
-        raise TableError(
-            f"the column {column.name!r} has text that is not UTF-8 ({error})"
-        ) from error
-
-
 def _counts(column: Column, texts: pa.Array) -> dict[str, Any]:
     """Return the number of rows with each text, and whether the column may not have so many."""
     counts, most = pc.value_counts(texts.drop_null()), column.most
-    with _texts_of(column):
-        some = counts[: most + 1].to_pylist()
     return {
-        "counts": {each["values"]: each["counts"] for each in some},
+        "counts": {each["values"]: each["counts"] for each in counts[: most + 1].to_pylist()},
         "overflows": len(counts) > most,
     }
 
@@ -197,10 +185,7 @@ def _counts(column: Column, texts: pa.Array) -> dict[str, Any]:
 def _as_numbers(values: pa.Array) -> pa.Array:
     """Return numbers as float64, null where they are NaN."""
     numbers = _as_float64(values)
-    floats = as_floats(numbers)
-    if np.count_nonzero(np.isnan(floats)) == numbers.null_count:
-        return numbers
-    return pa.array(floats, from_pandas=True)
+    return pc.if_else(pc.is_nan(numbers), None, numbers)
 
 
 def _as_float64(values: pa.Array) -> pa.Array:
@@ -233,7 +218,7 @@ class EncodedRows:
     X: Array  # (n, d)
     labels: dict[str, Array]  # class codes, or float64 numbers (n,), by their keys in the data set
     passed: pa.RecordBatch  # the columns that are passed through, for the same rows
-    left_out: Array  # (m,) of bool: which rows of the batch were left out, for they lack a value
+    read: int  # rows of the batch, those included that were left out, for they lack a value
 
 
 @dataclass(eq=False)
@@ -290,12 +275,10 @@ def encode_batch(
     """
     columns = read_columns(batch, schema.kinds)
     beside = batch.select(list(passed))
-    left_out = np.zeros(batch.num_rows, dtype=bool)
-    if schema.options.missing == DROP:
-        left_out = incomplete_rows(columns)
-    if left_out.any():
-        # Levels and numbers of such rows do not count.
-        columns, beside = (each.filter(pa.array(~left_out)) for each in (columns, beside))
+    if schema.options.missing == DROP and schema.kinds:
+        # Levels and numbers of rows that lack a value do not count.
+        complete = reduce(pc.and_, (column.is_valid() for column in columns.columns))
+        columns, beside = columns.filter(complete), beside.filter(complete)
     if buffer is None or len(buffer) < columns.num_rows:
         buffer = np.empty((columns.num_rows, len(schema.encoded_names)), schema.dtype)
     X = buffer[: columns.num_rows]
@@ -305,7 +288,7 @@ def encode_batch(
         label.key: _stored(label, columns.column(label.name), problems) for label in schema.labels
     }
     passed_columns = [without_dictionary(column) for column in beside.columns]
-    return EncodedRows(X, labels, pa.record_batch(passed_columns, list(passed)), left_out)
+    return EncodedRows(X, labels, pa.record_batch(passed_columns, list(passed)), batch.num_rows)
 
 
 def _encode_features(
@@ -338,8 +321,7 @@ def _codes(column: Column, values: pa.Array, problems: Problems) -> NDArray[np.i
     indices = pc.index_in(texts, value_set=pa.array(column.levels, pa.string()))
     if indices.null_count > texts.null_count:
         unseen = texts.filter(pc.and_(pc.is_null(indices), pc.is_valid(texts)))
-        with _texts_of(column):
-            problems.unseen.setdefault(column.name, set()).update(unseen.unique().to_pylist())
+        problems.unseen.setdefault(column.name, set()).update(unseen.unique().to_pylist())
     return np.asarray(indices.fill_null(-1))
 
 

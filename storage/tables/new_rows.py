@@ -51,7 +51,7 @@ def encode_frame(frame: Any, schema: TableSchema) -> NDArray[Any]:
     check_columns(table, schema)
     batches = list(encode_new_rows(table, schema, problems))
     problems.check(table.description)
-    left_out = sum(int(np.count_nonzero(rows.left_out)) for rows in batches)
+    left_out = sum(rows.read - len(rows.X) for rows in batches)
     if left_out:
         raise TableError(
             f"{left_out:,} rows lack a value, and such rows were left out of the fit; leave them "
