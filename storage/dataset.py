@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatch
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from storage.manifest import (
 )
 from storage.paths import home, resolve_under, safe_name
 from storage.records import LARGEST, restored
-from storage.store import StoredGroup, open_checked, open_checked_array, read_again, reading
+from storage.store import open_checked, open_checked_array, read_again, read_array, reading
 from storage.tables.files import SourceFile
 from storage.tables.schema import TableSchema, label_key
 
@@ -211,6 +212,59 @@ def _opened_rows(rows: ZarrRows) -> zarr.Array[Any]:
     return open_checked_array(Path(rows.root), "X", rows.files)
 
 
+@dataclass(frozen=True)
+class RowSubset:
+    """A subset of the rows (n, d) of a stored matrix, which any process can read from disk.
+
+    `bits` is a bit mask over these rows. It is this small because every Dask task contains it.
+    """
+
+    source: ZarrRows
+    bits: bytes
+
+    @classmethod
+    def of(cls, source: ZarrRows, rows: NDArray[Any]) -> RowSubset:
+        """Return the subset of the rows with the numbers `rows`, which ascend."""
+        mask = np.zeros(len(source), dtype=bool)
+        mask[rows] = True
+        return cls(source, np.packbits(mask).tobytes())
+
+    @property
+    def rows(self) -> NDArray[Any]:
+        """Numbers of the rows in the source, ascending."""
+        return _row_numbers(self.bits)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows in the subset, and of columns."""
+        return len(self.rows), self.source.shape[1]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the stored matrix."""
+        return self.source.dtype
+
+    @property
+    def chunk_rows(self) -> int:
+        """Rows in a chunk of the stored matrix."""
+        return self.source.chunk_rows
+
+    def read(self, start: int, stop: int) -> NDArray[Any]:
+        """Return the rows of the subset from `start` to `stop` (not included)."""
+        rows = self.rows[start:stop]
+        if len(rows) == 0:
+            return self.source.read(0, 0)
+        first, last = int(rows[0]), int(rows[-1])
+        values: NDArray[Any] = self.source.read(first, last + 1)[rows - first]
+        return values
+
+
+@lru_cache(maxsize=4)
+def _row_numbers(bits: bytes) -> NDArray[Any]:
+    # Cached here, not in `RowSubset`: every Dask task would contain the numbers, too.
+    return np.flatnonzero(np.unpackbits(np.frombuffer(bits, np.uint8)))
+
+
 @dataclass(frozen=True, eq=False)
 class Dataset:
     """A stored data set: X stays on disk, the rest is in memory.
@@ -323,7 +377,7 @@ def open_dataset(name_or_path: str | Path) -> Dataset:
         If a file of it is missing or altered; chunks of X are checked when they are read.
     """
     path = _stored_path(name_or_path)
-    return read_again(path, lambda: _open(open_checked(path, FORMAT_VERSION)))
+    return read_again(path, lambda: _open(path))
 
 
 def is_complete(path: Path, data_hash: str | None = None) -> bool:
@@ -376,14 +430,15 @@ def _stored_path(name_or_path: str | Path) -> Path:
     )
 
 
-def _open(saved: StoredGroup) -> Dataset:
+def _open(path: Path) -> Dataset:
     """Return a data set; everything but X is read now."""
-    path, manifest = saved.root, saved.manifest
-    X = ZarrRows.of(path, manifest)
-    names = [name for name in saved.names if name.startswith("labels/")]
-    labels = {name.removeprefix("labels/"): saved.array(name) for name in names}
+    record, manifest = open_checked(path, FORMAT_VERSION)
+    X, files = ZarrRows.of(path, manifest), manifest.files
+    metadata = [each for each in sorted(files) if fnmatch(each, "labels/?*/zarr.json")]
+    names = [each.removeprefix("labels/").removesuffix("/zarr.json") for each in metadata]
+    labels = {name: read_array(path, f"labels/{name}", files) for name in names}
     try:
-        info = restored(DatasetInfo, saved.record)
+        info = restored(DatasetInfo, record)
         check_labels(info, labels, *X.shape)
         _check_table(info, labels)
     except (LookupError, StorageError, TypeError, ValueError) as error:

@@ -21,21 +21,17 @@ class StorageError(Exception):
     """
 
     status: ClassVar[int] = 1
-    settings: tuple[str, ...] = ()
+    file: str = ""
 
-    def __init__(self, message: str, file: str = "", what: str = "") -> None:
+    def __init__(self, message: str, *settings: str) -> None:
         super().__init__(message)
-        self.file, self.what = file, what or message
+        self.what, self.settings = message, settings
 
 
 class UnsafeName(StorageError, ValueError):  # noqa: N818 - reads as the fact it states
     """A name that is not a plain file name, or that leads out of its folder."""
 
     status = 2
-
-    def __init__(self, message: str, *settings: str) -> None:
-        super().__init__(message)
-        self.settings = settings
 
 
 class DatasetNotFound(StorageError, LookupError):  # noqa: N818
@@ -57,13 +53,13 @@ class UnfitRows(StorageError, ValueError):  # noqa: N818
 class DamagedStore(StorageError):  # noqa: N818
     """A file of a stored data set or model is missing, altered or cut short."""
 
+    def __init__(self, message: str, file: str = "", what: str = "") -> None:
+        super().__init__(message)
+        self.file, self.what = file, what or message
+
 
 class TableError(StorageError, ValueError):
     """A table that cannot be ingested as it is: its files, columns or values."""
-
-    def __init__(self, message: str, *settings: str) -> None:
-        super().__init__(message)
-        self.settings = settings
 
 
 def misfit(parameter: str, actual: object, expected: str) -> StorageError:

@@ -24,7 +24,7 @@ from storage.manifest import (
     write_manifest,
 )
 from storage.records import dumps, loads
-from storage.store import arrays_digest, little_endian_bytes, reading
+from storage.store import arrays_digest, check_version, little_endian_bytes, reading
 
 # The files: plain JSON with the layout of the arrays; and their bytes, one after the other.
 RECORD, ARRAYS = "record.json", "arrays.bin"
@@ -123,11 +123,5 @@ def open_arrays(root: Path, version: int) -> SavedArrays:
         raise damaged_store(root, RECORD, "the manifest does not list it, as in an earlier version")
     with reading(root, RECORD):
         saved = loads(checked_bytes(root, RECORD, manifest.files[RECORD]))
-        if saved["format_version"] != version:
-            raise damaged_store(
-                root,
-                RECORD,
-                f"`format_version` is {saved['format_version']!r}, this version of ism-dask reads "
-                f"{version}. Upgrade the package, or compute it again",
-            )
+        check_version(root, RECORD, saved["format_version"], version)
         return SavedArrays(root, dict(saved["record"]), dict(saved["arrays"]), manifest)

@@ -9,7 +9,6 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -146,30 +145,11 @@ def put_array(group: zarr.Group, name: str, values: NDArray[Any]) -> None:
     create_array(group, name, values.shape, chunks, values.dtype)[...] = values
 
 
-@dataclass(frozen=True, eq=False)
-class StoredGroup:
-    """A committed group; its record is as it was written."""
+def open_checked(root: Path, version: int) -> tuple[dict[str, Any], Manifest]:
+    """Return the record of a committed group, as it was written, and its manifest.
 
-    root: Path
-    record: dict[str, Any]
-    manifest: Manifest
-
-    @property
-    def names(self) -> list[str]:
-        """The sorted names of its arrays."""
-        files = sorted(self.manifest.files)
-        return [name.removesuffix("/zarr.json") for name in files if name.endswith("/zarr.json")]
-
-    def array(self, name: str) -> NDArray[Any]:
-        """Read a whole array; raise DamagedStore if it is not as it was written."""
-        with reading(self.root, name):
-            return np.asarray(open_checked_array(self.root, name, self.manifest.files)[...])
-
-
-def open_checked(root: Path, version: int) -> StoredGroup:
-    """Open a committed group: manifest, file lengths and metadata are checked now, chunks later.
-
-    Raise DamagedStore if one is not as it was written, or in the format of another version.
+    File lengths and metadata are checked now, chunks when they are read. Raise DamagedStore if one
+    is not as it was written, or in the format of another version.
     """
     manifest = read_manifest(root)
     check_presence(root, manifest)
@@ -177,14 +157,15 @@ def open_checked(root: Path, version: int) -> StoredGroup:
     texts = {name: checked_bytes(root, name, entry) for name, entry in metadata.items()}
     with reading(root, "zarr.json"):
         attributes = loads(texts["zarr.json"])["attributes"]
-        if attributes["format_version"] != version:
-            raise damaged_store(
-                root,
-                "zarr.json",
-                f"`format_version` is {attributes['format_version']!r}, this version of ism-dask "
-                f"reads {version}. Upgrade the package, or make the store again",
-            )
-        return StoredGroup(root, dict(loads(attributes["record"])), manifest)
+        check_version(root, "zarr.json", attributes["format_version"], version)
+        return dict(loads(attributes["record"])), manifest
+
+
+def check_version(root: Path, file: str, found: object, version: int) -> None:
+    """Raise DamagedStore unless a file of a store has the version of the format that we read."""
+    if found != version:
+        what = f"`format_version` is {found!r}, this version of ism-dask reads {version}. Upgrade"
+        raise damaged_store(root, file, f"{what} the package, or make it again")
 
 
 def read_again(root: Path, read: Callable[[], _T]) -> _T:
@@ -218,6 +199,12 @@ def open_checked_array(root: Path, name: str, files: Mapping[str, FileEntry]) ->
                 f"{', '.join(each.__name__ for each in codecs)}; {chunks} chunks are listed",
             )
         return array
+
+
+def read_array(root: Path, name: str, files: Mapping[str, FileEntry]) -> NDArray[Any]:
+    """Read a whole array; raise DamagedStore if it is not as it was written."""
+    with reading(root, name):
+        return np.asarray(open_checked_array(root, name, files)[...])
 
 
 @contextmanager

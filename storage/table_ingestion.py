@@ -45,8 +45,7 @@ from storage.tables.encoding import Problems, encode_batch
 from storage.tables.files import SourceFile, have_versions, table_name
 from storage.tables.planning import Job, TablePlan, plan_table
 from storage.tables.schema import CLASSES, TableOptions, TableSchema, label_key
-from storage.tables.side_by_side import OnRows, work_on_rows
-from storage.tables.sources import Part, Table
+from storage.tables.sources import OnRows, Part, Table, work_on_rows
 
 # The share of the progress that the scan takes.
 _SCANNED = 0.4

@@ -30,7 +30,7 @@ from flows.settings.runs import (
 from ism_dask.rows.raw import tile_dtype
 from ism_dask.selection.rules import RULES
 from storage import Dataset, ZarrRows, open_dataset
-from storage.row_subset import RowSubset
+from storage.dataset import RowSubset
 from storage.tables.schema import AUTO, CLASSES, NUMBERS, label_key
 
 Array = NDArray[Any]

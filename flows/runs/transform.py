@@ -27,8 +27,7 @@ from storage.tables.formats import open_table
 from storage.tables.new_rows import check_columns, encode_new_rows, ignored_columns, open_new_rows
 from storage.tables.output_files import write_batches
 from storage.tables.schema import NUMBER, Column, TableOptions, TableSchema
-from storage.tables.side_by_side import map_in_order, threads_of_this_process
-from storage.tables.sources import Part, Table, matrix_table
+from storage.tables.sources import Part, Table, map_in_order, matrix_table, threads_of_this_process
 
 Array = NDArray[Any]
 # Formats of files to write, and that of a matrix, whose columns have no names of their own.

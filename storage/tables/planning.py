@@ -35,8 +35,7 @@ from storage.tables.schema import (
     check_encoded_names,
     is_number,
 )
-from storage.tables.side_by_side import OnRows, work_on_rows
-from storage.tables.sources import Part, Table
+from storage.tables.sources import OnRows, Part, Table, work_on_rows
 
 
 class Job(NamedTuple):

@@ -32,7 +32,7 @@ from ism_dask import PredictiveIKDR, SupervisedIKDR, intervals
 from ism_dask.kernels import Gaussian
 from ism_dask.rows.raw import RowSource
 from storage import load_model
-from storage.row_subset import RowSubset
+from storage.dataset import RowSubset
 
 WINE = CrossvalSettings(dataset="wine")
 # The fast one.

@@ -12,7 +12,7 @@ from stock import random_table, write_table
 
 from storage import TableError, ingest_table, open_dataset
 from storage.tables.formats import open_table
-from storage.tables.side_by_side import map_in_order, threads_of_this_process
+from storage.tables.sources import map_in_order, threads_of_this_process
 
 # What a test may lower, so that a few rows fill a piece of a table or a chunk.
 PIECE_ROWS = "storage.tables.sources._PIECE_ROWS"
