@@ -23,26 +23,25 @@ _HOSTILE = (*_SCALARS, *_TEXTS, *_FLOATS, [], {}, [[]], [0], [None], {"": None})
 
 
 def edit_bytes(rng, data):
-    """Return bytes after one to five edits."""
+    """Return bytes of which one to five pieces are replaced, gone, or preceded by others."""
     edited = bytearray(data)
     for _ in range(rng.randint(1, 5)):
         at, size = rng.randrange(len(edited) + 1), rng.choice((1, 2, 4, 8, rng.randint(1, 256)))
-        match rng.choices("fnidc.", (8, 8, 4, 4, 4, 1)):
-            case ["f"] if edited:  # a bit
-                edited[at % len(edited)] ^= 1 << rng.randrange(8)
-            case ["n"]:
-                width, number = rng.choice((1, 2, 4, 8)), rng.choice(_NUMBERS)
-                content = (number % 2 ** (8 * width)).to_bytes(width, "little")
-                edited[at : at + width] = rng.choice((content, content[::-1]))
-            case ["i"]:
-                edited[at:at] = rng.choice((rng.randbytes(size), rng.choice(_TOKENS)))
-            case ["d"]:
-                del edited[at : at + size]
-            case ["c"]:
-                edited[at:at] = edited[: at + size][-size:]
-            case _:
-                del edited[at:]
-    return bytes(edited)
+        number, width = rng.choice(_NUMBERS), rng.choice((1, 2, 4, 8))
+        integer = (number % 2 ** (8 * width)).to_bytes(width, rng.choice(("little", "big")))
+        flipped = bytes(each ^ 1 << rng.randrange(8) for each in edited[at : at + 1])
+        contents = (
+            flipped,
+            integer,
+            rng.randbytes(size),
+            rng.choice(_TOKENS),
+            edited[at : at + size],
+        )
+        content = rng.choice(contents)
+        edited[at : at + rng.choice((0, len(content)))] = rng.choice(
+            (content, content, content, b"")
+        )
+    return bytes(edited[: rng.randrange(len(edited) + 1)] if rng.random() < 0.05 else edited)
 
 
 def edit_tree(rng, tree):
@@ -53,18 +52,14 @@ def edit_tree(rng, tree):
         inside, key = _branch(rng, tree)
         sibling, kind = inside[rng.choice(_keys(inside))], type(inside[key])
         alike = [each for each in _HOSTILE if type(each) is kind]  # gets past checks of types
-        hostile = deepcopy(rng.choice(rng.choice((alike or _HOSTILE, _HOSTILE))))
-        match rng.choices("rcda", (7, 1, 1, 1)):
-            case ["r"]:
-                inside[key] = hostile
-            case ["c"]:
-                inside[key] = deepcopy(rng.choice((sibling, [sibling], {"": sibling})))
-            case ["d"]:
-                del inside[key]
-            case _ if isinstance(inside, dict):
-                inside[rng.choice(("x", "", "\ud800", "../x", "__float__"))] = hostile
-            case _:
-                inside.append(hostile)
+        hostile = rng.choice(rng.choice((alike or _HOSTILE, _HOSTILE)))
+        copies = (sibling, [sibling], {"": sibling})
+        if rng.random() < 0.1:
+            del inside[key]
+            continue
+        if isinstance(inside, dict) and rng.random() < 0.1:
+            key = rng.choice(("x", "", "\ud800", "../x", "__float__"))
+        inside[key] = deepcopy(rng.choice(copies) if rng.random() < 0.1 else hostile)
 
 
 def _branch(rng, tree):

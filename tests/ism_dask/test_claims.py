@@ -25,7 +25,7 @@ from sklearn.datasets import load_breast_cancer
 from tally import LONG
 
 from benchmarks.studies.local_maxima import objection
-from ism_dask import PredictiveIKDR, UnsupervisedIKDR, hsic
+from ism_dask import ComponentsWarning, PredictiveIKDR, UnsupervisedIKDR, hsic
 from ism_dask.engines import ExactEngine
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Multiquadric, Polynomial, Squared
 from ism_dask.linalg.subspaces import subspace_sine
@@ -161,18 +161,25 @@ def test_rows_of_more_columns_than_rows_keep_no_direction_of_rounding():
 @pytest.mark.parametrize(
     ("eigenvalues", "eigengap", "advice"),
     [
-        ((8.0, 5.0), 3.0, ""),
         ((8.0, 5.0, 0.0), 0.0, "new feature 3 has an eigenvalue of 0, .* 2 new features would do"),
         ((7e6, 930.0, 2.0), 1.0, "new features 2 to 3 have .* 930 or less, .* 1 new feature would"),
         ((8.0, 3.0), -2.0, "eigengap is -2: .* eigenvalue of 5, larger .* 2. 1 new feature would"),
-        ((8.0, 3.0), -1e-9, ""),
+        ((8.0, 3.0), -1e-9, "^$"),
         ((-1.0, -2.0), -1.0, "new features 1 to 2 have .* -1 or less, .* another kernel or width"),
         ((8.0,), -4.0, "eigenvalue of 12, larger than that of new feature 1. Take another kernel"),
     ],
 )
 def test_what_eigenvalues_say_against_a_number_of_features(eigenvalues, eigengap, advice):
-    words = components_advice(eigenvalues, eigengap)
-    assert re.search(advice, words) if advice else words == ""
+    assert re.search(advice, components_advice(eigenvalues, eigengap))
+
+
+def test_features_that_add_nothing_are_a_warning():
+    advice = r"new feature 3 has an eigenvalue of -6\.\d.* 2 new features would do$"
+    with pytest.warns(ComponentsWarning, match=advice):
+        hsic_model(3, kernel=MEDIAN).fit(WINE, CULTIVAR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ComponentsWarning)
+        hsic_model(2, kernel=MEDIAN).fit(WINE, CULTIVAR)
 
 
 def test_an_eigenvalue_is_half_the_derivative_of_j_by_the_log_of_a_scale():

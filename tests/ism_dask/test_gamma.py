@@ -186,6 +186,7 @@ def test_numbers_are_numbers_and_labels_are_classes_with_gaps_of_any_kind(gap):
         known = partial_scores(entries(np.sort(NAMES)[Y], gap), 178, target)
         same(replace(known, classes=expected.classes), expected)
         assert_array_equal(known.classes, np.sort(NAMES))
+    assert partial_scores([0.5, 1, None, -1, 2], 5, "auto").groups is None  # -1 is a number here
 
 
 DAYS = ["2020-01-01", "2020-01-02", None, "2020-01-01"]

@@ -57,6 +57,9 @@ def test_copies_weights_and_groups_of_copies_are_the_same():
     ):
         assert_allclose(copied.components_, weighted.components_, atol=1e-10)
         assert unseen(copied) == pytest.approx(unseen(weighted), abs=1e-10)
+    once = intervals(weighted, X, y, sample_weight=weights)
+    whole = intervals(copied, X[rows], y[rows], groups=rows)
+    assert_allclose(whole.standard_errors, once.standard_errors, rtol=1e-6, atol=1e-9)
 
 
 def test_the_share_of_unseen_rows_is_that_of_new_patients():

@@ -13,7 +13,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from ism_dask import Intervals, PredictiveIKDR, UnsupervisedIKDR, WeightsWarning, intervals
-from ism_dask.criteria.curvature import Tangents, block_curvature
+from ism_dask.criteria.curvature import Tangents, block_curvature, curvature
 from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.kernels import Gaussian, Linear, Polynomial
 from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
@@ -272,6 +272,21 @@ def test_what_follows_a_fit_has_its_parameters_whatever_was_set_since(make):
     if make is PredictiveIKDR:
         both = intervals(changed, FRAME, y), intervals(plain, FRAME, y)
         assert_array_equal(*(each.standard_errors for each in both))
+
+
+def test_features_outside_of_the_support_have_no_uncertainty_and_blocks_count_by_their_size():
+    few = PredictiveIKDR(2, max_features=3).fit(X, Y)
+    sure, outside = intervals(few, X, Y), ~few.get_support()
+    assert (sure.standard_errors[:, outside] == 0).all()
+    assert (sure.standard_errors[:, ~outside] > 0).all()
+    regression, tangents = (
+        RidgeRegression(Gaussian(1.5), 0.01),
+        Tangents.at_weights(np.eye(5)[:, :2]),
+    )
+    blocks = [RowsInMemory(X[rows], Y[rows, None]) for rows in (slice(50), slice(50, None))]
+    one, two, both = (curvature(regression, tangents, b) for b in (blocks[:1], blocks[1:], blocks))
+    assert_allclose(both[0], (one[0] + 2 * two[0]) / 3, rtol=1e-10)
+    assert_allclose(both[1], (one[1] + 4 * two[1]) / 9, rtol=1e-10)
 
 
 def test_what_follows_a_fit_has_the_seed_that_a_generator_drew(monkeypatch):

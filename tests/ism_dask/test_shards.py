@@ -3,9 +3,9 @@
 import os
 import re
 import signal
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
@@ -65,23 +65,12 @@ def test_overlapping_holders_give_blas_back_at_the_end(request):
     request.addfinalizer(lambda: _set_threads(before))
     _set_threads([2] * len(before))  # of which the suite leaves one
     assert _blas_threads() == {2}
-    inside, first_out, seen = threading.Barrier(2), threading.Event(), []
-
-    def early():
-        with single_threaded_blas():
-            inside.wait()
-        first_out.set()
-
-    def late():
-        with single_threaded_blas():
-            inside.wait()
-            first_out.wait()
-            seen.append(_blas_threads())
-
-    with ThreadPoolExecutor(2) as pool:
-        for holder in [pool.submit(target) for target in (early, late)]:
-            holder.result()
-    assert seen == [{1}]
+    early, late = ExitStack(), ExitStack()
+    for holder in (early, late):
+        holder.enter_context(single_threaded_blas())
+    early.close()
+    assert _blas_threads() == {1}
+    late.close()
     assert _blas_threads() == {2}
     cut(X, 5).fold(_first_and_sum)
     assert _blas_threads() == {2}
