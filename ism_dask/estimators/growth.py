@@ -33,7 +33,7 @@ from ism_dask.records.iteration import Solution
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.rows.raw import MANY_ROWS, LoadedShard
 from ism_dask.rows.shards import cut
-from ism_dask.selection.choices import Choice, Trial
+from ism_dask.selection.choices import Choice, Trial, taken_first
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample, Setting
 from ism_dask.selection.starts import LINEAR, NETWORK, network_directions
@@ -71,14 +71,13 @@ def grown(
         best = max(trials, key=lambda trial: trial.explained)
         if best.start != choice.start:
             curvature.clear()
-        every = sorted((*choice.trials, *trials), key=lambda trial: -trial.explained)
         choice = replace(
             choice,
             W=candidates[best.start],
             setting=best.setting or choice.setting,
             start=best.start,
             is_start=False,
-            trials=tuple(every),
+            trials=taken_first(best, (*choice.trials, *trials)),
         )
         if not is_last or len(stage) >= MANY_ROWS:  # with few landmarks a pass takes little
             numbers, most = None if is_last else stage, RULES.few_landmarks

@@ -110,8 +110,8 @@ default "auto"
     setting_ : Setting or None
         The kernel's `width`, as a multiple of its own, and the `ridge`.
     selection_ : tuple of Trial
-        The trials that unseen rows have judged, best first; with `max_features`
-        those of the fit to all features.
+        The trials that unseen rows have judged: the one that was taken, then the others, best
+        first. With `max_features` those of the fit to all features.
     dimension_path_ : tuple of DimensionTrial
         What each number of new features explains, from 1 up, if "auto" tried them; else empty.
     residual_ : float

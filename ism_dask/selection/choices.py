@@ -78,7 +78,7 @@ class Choice:
     is_few : bool
         Whether W should have few features alone: unseen rows are then predicted better.
     trials : tuple of Trial
-        The best first; empty before unseen rows have judged.
+        The one that was taken, then the others, best first; empty before unseen rows have judged.
     other_maximum : float
         The sine of the angle to the W of another start that is as good; 0 if none is.
     """
@@ -256,10 +256,17 @@ def choose(sample: Sample, choice: Choice, few_of: Array | None = None) -> Choic
         now = _best_trial(trials, now)
         chosen = _refitted(sample, choice, now)
         if few_of is not None and not sample.time_limit.is_over:
-            few = trial_of(sample, folds, now.start, now.setting, few_of)
-            trials.append(replace(few, start=FEW))
+            few = replace(trial_of(sample, folds, now.start, now.setting, few_of), start=FEW)
+            trials.append(few)
             chosen = replace(chosen, is_few=few.explained > now.explained)
-    return replace(chosen, trials=tuple(sorted(trials, key=_explained, reverse=True)))
+            now = few if chosen.is_few else now
+    return replace(chosen, trials=taken_first(now, trials))
+
+
+def taken_first(taken: Trial, trials: Iterable[Trial]) -> tuple[Trial, ...]:
+    """Return the trial that was taken, then the others, best first."""
+    others = (each for each in trials if each is not taken)
+    return (taken, *sorted(others, key=_explained, reverse=True))
 
 
 def _explained(trial: Trial) -> float:

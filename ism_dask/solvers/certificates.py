@@ -55,10 +55,8 @@ def certify(
         words = f"W is not stationary: its residual is {residual:.2g}, above {limit:.2g}"
         return _refused(certificate, words)
     if not tangents.size:
-        words = (
-            "W spans all that it may use, so that J is the same for every such W; take fewer new "
-        )
-        return _refused(certificate, f"{words}features")
+        words = "W spans all features that it may use, so that no weight is free and J is constant"
+        return _refused(certificate, f"{words}; raise `max_features`, or take fewer new features")
     slope = (2 * tangents.basis.T @ value.product).ravel()
     try:
         least, largest, error, distance = _extremes(hessian(), slope)

@@ -232,7 +232,7 @@ def test_a_w_that_spans_its_few_features_does_not_vary():
     model = PredictiveIKDR(1).fit(X, y)
     sure = intervals(model, X, y)
     assert sure.distance_interval == (0.0, 0.0)
-    assert "W spans all that it may use" in model.certify(X, y).reason
+    assert "W spans all features that it may use" in model.certify(X, y).reason
     assert sure.shares_low[3] == sure.shares_high[3] == 1.0
     assert_array_equal(np.isnan(sure.pvalues), np.arange(6) == 3)
     assert "these rows have chosen few features" in sure.doubts[0]

@@ -133,5 +133,5 @@ def test_a_network_starts_where_rows_are_many(monkeypatch):
     assert "network" in {trial.start for trial in model.selection_}
     again = PredictiveIKDR(1, target="linear").fit(*_sine(2000))
     assert_array_equal(again.components_, model.components_)
-    shares = [trial.explained for trial in model.selection_]
+    shares = [trial.explained for trial in model.selection_[1:]]  # after the one that was taken
     assert shares == sorted(shares, reverse=True)
