@@ -46,7 +46,6 @@ from flows.tracking.server import (
     prefect_server,
     prefect_worker,
     report_server,
-    ui_address,
     without_password,
 )
 from storage import reports_folder
@@ -166,14 +165,11 @@ def _is_supervised(settings: ServiceSettings) -> bool:
     if record is None:
         return False
     wanted = {name: value for name, value in vars(settings).items() if value is not None}
-    if any(record.options.get(name) != value for name, value in wanted.items()):
-        given, other = (
-            ", ".join(f"{name} {value}" for name, value in each.items() if value is not None)
-            for each in (record.options, wanted)
-        )
+    if not wanted.items() <= record.options.items():
+        given = (f"{name} {value}" for name, value in record.options.items() if value is not None)
         raise FlowError(
-            f"`ism-dask up` runs already, as process {record.pid} with {given}, not with {other}; "
-            "leave out the options that differ, or end it with `ism-dask up --stop`"
+            f"`ism-dask up` runs already, as process {record.pid} with {', '.join(given)}; leave "
+            "out the options that differ, or end it with `ism-dask up --stop`"
         )
     return True
 
@@ -205,7 +201,7 @@ def _start_all(settings: ServiceSettings, tell: Tell) -> list[Service]:
         _end_all()
         raise
     # It has an address when all services run.
-    replace(own, address=api, page=ui_address(api)).write()
+    replace(own, address=api, page=api.removesuffix("/api")).write()
     return [*servers, *workers]
 
 

@@ -105,7 +105,8 @@ class Session:
             await_workers(self.client, self.reached)
             check_versions(self.client)
             workers = count_noun(len(workers_of(self.client)), "worker")
-            progress_log(f"joined the Dask cluster at {self.reached.address}, {workers}")
+            where = f"{self.reached.address}, dashboard {self.client.dashboard_link}"
+            progress_log(f"joined the Dask cluster at {where}, {workers}")
             self._stack, self._lost = stack.pop_all(), False
 
     def _close_lost(self) -> None:

@@ -105,11 +105,9 @@ def find_lease(run: str) -> Lease | None:
 
 def list_leases() -> list[Lease]:
     """Return all leases, ordered by the names of their runs, without damaged ones."""
-    leases = []
-    for path in sorted(runs_folder().glob(f"*/{LEASE}")):
-        with suppress(FlowError, StorageError):
-            leases.append(find_lease(path.parent.name))
-    return [lease for lease in leases if lease is not None]
+    paths = sorted(runs_folder().glob(f"*/{LEASE}"))
+    leases = ((path.parent.name, Lease.find(path)) for path in paths)
+    return [replace(lease, run=name) for name, lease in leases if lease is not None]
 
 
 def describe_unfinished(lease: Lease) -> dict[str, Any]:

@@ -70,6 +70,13 @@ class ProcessRecord(ABC):
         record: Self = restored(cls, {**entries, "renewed": path.stat().st_mtime})
         return record
 
+    @classmethod
+    def find(cls, path: Path) -> Self | None:
+        """Return a record, or None if there is none, or it is not as it was written."""
+        with suppress(OSError, DamagedStore, ValueError, TypeError):
+            return cls.read(path)
+        return None
+
     def write(self) -> None:
         """Write the record in one step, because other processes may read it now."""
         entries = {name: value for name, value in asdict(self).items() if name != "renewed"}
@@ -135,11 +142,9 @@ class RunReceipt(ProcessRecord):
 def receipts_to_send(api: str) -> Iterator[RunReceipt]:
     """Yield the receipts of runs of a server whose process has ended."""
     for path in sorted(_receipts_folder().glob("*.json")):
-        # A receipt that cannot be read was not written by us, or has been removed meanwhile.
-        with suppress(OSError, DamagedStore, ValueError, TypeError):
-            receipt = RunReceipt.read(path)
-            if receipt.api == api and not receipt.lives:
-                yield receipt
+        receipt = RunReceipt.find(path)
+        if receipt and receipt.api == api and not receipt.lives:
+            yield receipt
 
 
 def _receipts_folder() -> Path:

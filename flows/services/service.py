@@ -18,7 +18,6 @@ import psutil
 from flows.errors import FlowError
 from flows.services.liveness import ProcessRecord, is_running, process_start
 from storage.atomic import explain_os_errors, lock_file, make_folder
-from storage.errors import DamagedStore
 from storage.paths import home
 
 HOST = "127.0.0.1"
@@ -67,9 +66,7 @@ def log_path(name: str) -> Path:
 
 def last_record(name: str) -> ServiceRecord | None:
     """Return the record of the service `name`, which may have ended, or None."""
-    with suppress(OSError, DamagedStore, ValueError, TypeError):
-        return ServiceRecord.read(services_folder() / f"{name}.json")
-    return None
+    return ServiceRecord.find(services_folder() / f"{name}.json")
 
 
 def live_record(name: str) -> ServiceRecord | None:

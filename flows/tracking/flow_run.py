@@ -216,8 +216,8 @@ class TrackedRun:
     def saved(self, result: RunResult, *tables: Artifact) -> dict[str, Any]:
         """Do the same as `finished` for a saved run, whose page is one of the artifacts.
 
-        It says where report, folder and dashboard are, by addresses or in words: a browser opens no
-        file from the page of a server. If `ism-dask up` serves reports, the report is written.
+        It says where report and folder are, by addresses or in words: a browser opens no file from
+        the page of a server. If `ism-dask up` serves reports, the report is written.
         """
         view = View.of(result.run)
         summary = summarise(result, view)
@@ -227,9 +227,7 @@ class TrackedRun:
         links = {
             "Report": url or f"ism-dask report {result.run}",
             "Folder of the run": str(Path(result.path).parent),
-            "Dask dashboard": self._follower.dashboard,
         }
-        links = {name: where for name, where in links.items() if where}
         page = self.page(render_markdown(summary, links), card_line(result))
         return self.finished(result, page, *tables)
 

@@ -5,11 +5,8 @@ It is a thread of its own so that the computation does not wait for the server.
 
 from __future__ import annotations
 
-import logging
-import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
@@ -61,12 +58,12 @@ class LiveRun:
         self._description: dict[str, Any] | None = None
         self._share, self._text = 0.0, title
         self._time_left = TimeLeft()
-        # The dashboard of the Dask cluster that computes, empty if there is none.
-        self.dashboard, self._dashboard_linked = "", False
         self._artifact: UUID | None = None
         self._last_shown: tuple[float, str] | None = None
-        # Lines for the log of the run, with their times: they wait here while the server is away.
-        self._lines: deque[tuple[float, str]] = deque()
+        # That of the flow, also for lines of its tasks; None without a flow.
+        self._log = None
+        with suppress(MissingContextError):
+            self._log = get_run_logger()
         self._last_line = time.monotonic()
         self._ended = threading.Event()
         self._may_interrupt = threading.current_thread() is threading.main_thread()
@@ -90,16 +87,16 @@ class LiveRun:
         """Record the progress of the run."""
         self._time_left.tick(share)
         self._share, self._text = share, text
-        self.dashboard = self.dashboard or _dashboard_url()
 
     def noted(self, text: str) -> None:
-        """Have the text written to the log of the run."""
+        """Write the text to the log of the run."""
         self.logged(text)
 
     def logged(self, text: str) -> None:
-        """Have the line written to the log of the run, with the present time."""
+        """Write a line to the log of the run, which Prefect sends to its server."""
         self._last_line = time.monotonic()
-        self._lines.append((time.time(), text))
+        if self._log is not None:
+            self._log.info(text)
 
     def _follow(self) -> None:
         tries_at_the_end = _LAST_TRIES
@@ -129,8 +126,8 @@ class LiveRun:
             text = self._time_left.after(text)
         self._show_description(client)
         self._show_progress(client, text)
-        self._show_dashboard(client)
-        self._write_log()
+        if time.monotonic() > self._last_line + _LINE_SECONDS:
+            self.logged(f"progress: {self._share:.0%}, {text}")
 
     def _show_description(self, client: SyncPrefectClient) -> None:
         # The tags are set here and not at the start of the flow, because a schedule or the form in
@@ -147,37 +144,14 @@ class LiveRun:
             return
         progress = 100.0 * self._share
         if self._artifact is None:
-            self._artifact = self._create(client, "progress", progress, text)
+            key = f"{self._key}-progress"
+            made = ArtifactCreate(
+                key=key, type="progress", data=progress, description=text, flow_run_id=self._run
+            )
+            self._artifact = client.create_artifact(made).id
         else:
             client.update_artifact(self._artifact, ArtifactUpdate(data=progress, description=text))
         self._last_shown = (self._share, text)
-
-    def _show_dashboard(self, client: SyncPrefectClient) -> None:
-        if self.dashboard and not self._dashboard_linked:
-            link = f"[{self.dashboard}]({self.dashboard})"
-            self._create(client, "markdown", link, "The Dask cluster at work", "dashboard")
-            self._dashboard_linked = True
-
-    def _write_log(self) -> None:
-        """Write the waiting lines to the log of the run; called when the server has answered."""
-        if time.monotonic() > self._last_line + _LINE_SECONDS:
-            self.logged(f"progress: {self._share:.0%}, {self._time_left.after(self._text)}")
-        with suppress(MissingContextError):
-            run: Any = get_run_logger()
-            while self._lines:
-                written, text = self._lines.popleft()
-                record = run.logger.makeRecord(
-                    run.logger.name, logging.INFO, __file__, 0, text, (), None, extra=run.extra
-                )
-                record.created = written
-                run.logger.handle(record)
-
-    def _create(
-        self, client: SyncPrefectClient, kind: str, data: Any, text: str, name: str = "progress"
-    ) -> UUID:
-        key, run = f"{self._key}-{name}", self._run
-        artifact = ArtifactCreate(key=key, type=kind, data=data, description=text, flow_run_id=run)
-        return client.create_artifact(artifact).id
 
     def _interrupt_if_ended(self, client: SyncPrefectClient) -> None:
         """Interrupt the main thread if the run was cancelled, suspended or deleted.
@@ -195,12 +169,3 @@ class LiveRun:
             self.ended_by = f"{how} in the Prefect UI"
             self._next_interrupt = time.monotonic() + _PATIENCE
             interrupt()
-
-
-def _dashboard_url() -> str:
-    """Return the dashboard of the Dask cluster that this thread computes on, or an empty text."""
-    client = sys.modules.get("distributed.client")
-    if client is not None:
-        with suppress(ValueError):
-            return str(client.default_client().dashboard_link)
-    return ""

@@ -13,7 +13,7 @@ from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from tempfile import TemporaryFile
-from urllib.parse import unquote, urlsplit
+from urllib.parse import unquote
 
 import httpx
 
@@ -251,12 +251,6 @@ def basic_auth() -> tuple[str, str] | None:
 def without_password(text: str) -> str:
     """Return an address, or a text with addresses, without names and passwords in them."""
     return _PASSWORD.sub("", text)
-
-
-def ui_address(api: str) -> str:
-    """Return the address of the UI of the server whose API is at `api`."""
-    parts = urlsplit(api)
-    return f"{parts.scheme}://{parts.netloc}"
 
 
 def is_healthy(api: str, seconds: float = 5.0) -> bool:

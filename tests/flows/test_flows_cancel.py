@@ -68,7 +68,7 @@ def test_cancelled_in_the_ui_a_command_stops_and_says_so(serving, scheduler):
         run = flow_run_of(command)
         wait(lambda: _working(scheduler))
         wait(lambda: "rows " in str(serving.artifacts_of(run, "progress")))
-        assert f"{scheduler.dashboard_link})" in serving.artifacts_of(run, "markdown")[0]["data"]
+        assert f"dashboard {scheduler.dashboard_link}, " in str(serving.logs_of(run))
         family = living(command.pid)
         serving.post(f"flow_runs/{run}/set_state", CANCELLING)
         out, err = command.communicate(timeout=120)

@@ -399,7 +399,9 @@ def test_workers_that_go_and_come_are_logged_and_work_elsewhere_is_no_stall(sett
     (dashboard,) = diary.notes
     assert dashboard.startswith("Dask dashboard: http://")
     joined, lost, back = diary.log
-    assert re.fullmatch(r"joined the Dask cluster at tcp://\S+, 1 worker", joined)
+    assert re.fullmatch(
+        r"joined the Dask cluster at tcp://\S+, dashboard http://\S+, 1 worker", joined
+    )
     assert re.fullmatch(r"1 worker lost, tcp://\S+: [01] workers? now", lost)
     assert re.fullmatch(r"1 worker joined, tcp://\S+: 1 worker now", back)
 
