@@ -119,36 +119,28 @@ def test_what_is_measured_is_shown_and_not_measured_again(monkeypatch, tmp_path)
         _measured(replace(WINE, seed=1))
 
 
-def _slow(calls, error="", **result):
-    """Return a cell that notes its steps, and fails at the second one with an error."""
+@pytest.mark.parametrize(
+    ("result", "steps", "status"),
+    [
+        ({"status": "over the cap"}, [1], "over the cap"),
+        ({"seconds": 700.0}, [1, 2], "converged"),
+        (ValueError("no such thing"), [1], "ValueError: no such thing"),
+    ],
+)
+def test_a_cell_ends_at_the_cap_with_an_error_or_when_its_budget_is_spent(result, steps, status):
+    calls = []
 
     def measure(step):
         calls.append(step)
-        if error and step == 2:
-            raise ValueError(error)
+        if isinstance(result, ValueError):
+            raise result
         return {"seconds": 1.0, "status": "converged", "score": 1.0, **result}
 
     subject = {"paradigm": "supervised", "data": "wine", "kernel": "gaussian", "method": "ism"}
-    return series.Series("table-4", subject, measure, (1, 2, 3))
-
-
-@pytest.mark.parametrize(
-    ("result", "steps"), [({"status": "over the cap"}, [1]), ({"seconds": 700.0}, [1, 2])]
-)
-def test_a_cell_ends_at_the_cap_or_when_its_budget_is_spent(result, steps):
-    calls = []
-    settings = replace(WINE, budget=1000.0)
-    (cell,) = cells_of([series.measure_series(_slow(calls, **result), settings)])
+    cell = series.Series("table-4", subject, measure, (1, 2, 3))
+    (shown,) = cells_of([series.measure_series(cell, replace(WINE, budget=1000.0))])
     assert calls == steps
-    assert cell.status == result.get("status", "converged")
-    assert (cell.folds, cell.of) == (len(steps), 3)
-
-
-def test_an_error_ends_a_series_and_is_shown(tmp_path):
-    found = series.measure_series(_slow([], "no such thing"), WINE)
-    assert len(found.results) == 1
-    assert cells_of([found])[0].status == "ValueError: no such thing"
-    assert write([found], tmp_path) == ["supervised wine gaussian ism: ValueError: no such thing"]
+    assert shown.status == status
 
 
 def _found(method, *objectives, paradigm="supervised", **changes):

@@ -1,6 +1,5 @@
 """The readers of files: what fills a home for each, and all that reads one of its files."""
 
-import gzip
 import pkgutil
 import re
 from contextlib import suppress
@@ -10,10 +9,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
-from PIL import Image
 
 import storage
-from flows.builtin import raw_files
 from flows.cli import run_file, stored
 from flows.cli.output import Output
 from flows.compute.places import read_cluster
@@ -206,25 +203,6 @@ def read_record(path):
         yield lambda: list(map(asdict, receipts_to_send("api")))
 
 
-LOADERS = {
-    "digits.gz": partial(raw_files.read_idx, ndim=3),
-    "faces.gz": raw_files.load_faces,
-    "cancer.data": raw_files.load_cancer,
-    "colours.png": raw_files.load_colours,
-}
-
-
-def make_raw_files(home):
-    """Write a raw file for each loader, as the tests of built-in data sets make them."""
-    made, paths = pkgutil.resolve_name("test_builtin_files"), [home / name for name in LOADERS]
-    faces = made.tar_of(made.member(made.FACE), made.member(made.OTHER))
-    contents = (gzip.compress(made.idx(2, 3, 4)), faces, (made.LINE + b",2\n") * 20)
-    for path, content in zip(paths, contents, strict=False):
-        path.write_bytes(content)
-    Image.fromarray(np.arange(300, dtype=np.uint8).reshape(10, 10, 3)).save(paths[-1])
-    return paths
-
-
 # What fills an empty home and returns the files and folders to change, and what reads one of them.
 READERS = {
     "csv": (partial(make_tables, "a.csv", "b.csv.gz"), read_table),
@@ -235,8 +213,4 @@ READERS = {
     "data-set": (make_data_sets, read_data_set),
     "run": (make_runs, read_run),
     "records": (make_records, read_record),
-    "raw-file": (
-        make_raw_files,
-        lambda path: iter([partial(raw_files.read_raw, LOADERS[path.name], path)]),
-    ),
 }

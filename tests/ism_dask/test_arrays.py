@@ -18,7 +18,6 @@ from ism_dask import (
     intervals,
 )
 from ism_dask.gamma.row_values import Device, on_host
-from ism_dask.linalg.subspaces import subspace_sine
 
 PLACE = strict.Device("device1")
 DEVICE = Device(strict, PLACE)
@@ -83,15 +82,3 @@ def test_what_computes_here_takes_arrays_of_another_library():
     assert there.pvalue == dependence_test(WINE, CULTIVAR, given=WINE[:, 0], random_state=0).pvalue
     Z = ColoredMVU(1).fit_transform(X[50:80, :], y[50:80])
     assert_array_equal(Z, ColoredMVU(1).fit_transform(WINE[50:80], CULTIVAR[50:80]))
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("dispatching")
-def test_a_fit_to_tensors_of_pytorch_is_that_of_numpy():
-    torch = pytest.importorskip("torch")
-    X, y = torch.asarray(WINE), torch.asarray(CULTIVAR)
-    for kind in (PredictiveIKDR, SupervisedIKDR):
-        other = kind(2).fit(X, y)
-        assert isinstance(other.components_, torch.Tensor)
-        assert subspace_sine(other.on_host().components_.T, _fitted(kind).components_.T) < 1e-6
-        assert isinstance(other.transform(X), torch.Tensor)

@@ -1,3 +1,5 @@
+"""Kernels by their definition: values, slopes, widths, sums."""
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
