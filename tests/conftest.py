@@ -87,14 +87,6 @@ def _rank(item: pytest.Item) -> int:
     return 2 if item.path.parent == Path(__file__).parent else 3
 
 
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """End what a process of the tests has left because it crashed."""
-    if not hasattr(config, "workerinput"):
-        from serving import end_what_is_left  # not earlier, for it imports NumPy
-
-        end_what_is_left(config._tmp_path_factory.getbasetemp())
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print what the chaos suite has counted, and which tests are too slow."""
     # Rows are noted when a test has ended, be it well or not.

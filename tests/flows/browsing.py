@@ -1,11 +1,12 @@
 """A browser that tests open pages with, and pages as tests read them."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
-from typing import Any, Self
+from typing import Any
 
 
 @dataclass
@@ -17,50 +18,39 @@ class Visit:
     complaints: list[str] = field(default_factory=list)
 
 
-class Browsing:
-    """A browser in a thread of its own: its event loop keeps running, which no other can share."""
+@contextmanager
+def browsing(program: str) -> Iterator[Callable[..., Visit]]:
+    """Yield a function of an address, of what finds something on the page, and more options.
 
-    def __init__(self, program: str) -> None:
-        self._program = program
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="browser")
+    The latter is given playwright's `Page`; options go to playwright's `new_context`.
+    """
+    # In a thread of its own: its event loop keeps running, which no other can share.
+    with ThreadPoolExecutor(1, thread_name_prefix="browser") as thread:
+        playwright, browser = thread.submit(_launched, program).result()
+        yield lambda *given, **more: thread.submit(_visited, browser, *given, **more).result()
+        for end in (browser.close, playwright.stop):
+            thread.submit(end).result()
 
-    def __enter__(self) -> Self:
-        self._thread.submit(self._start).result()
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._thread.submit(self._stop).result()
-        self._thread.shutdown()
+def _launched(program: str) -> tuple[Any, Any]:
+    from playwright.sync_api import sync_playwright
 
-    def visit(self, address: str, look: Callable[[Any], Any], **context: Any) -> Visit:
-        """Open a page and return what `look` finds on it, given playwright's `Page`.
+    playwright = sync_playwright().start()
+    # Chromium keeps root out of its sandbox.
+    alone = ["--no-sandbox"] if os.geteuid() == 0 else []
+    return playwright, playwright.chromium.launch(executable_path=program, args=alone)
 
-        `context` goes to playwright's `new_context`: `viewport`, `color_scheme` and others.
-        """
-        return self._thread.submit(self._visit, address, look, context).result()
 
-    def _start(self) -> None:
-        from playwright.sync_api import sync_playwright
-
-        self._playwright = sync_playwright().start()
-        # Chromium keeps root out of its sandbox.
-        alone = ["--no-sandbox"] if os.geteuid() == 0 else []
-        self._browser = self._playwright.chromium.launch(executable_path=self._program, args=alone)
-
-    def _stop(self) -> None:
-        self._browser.close()
-        self._playwright.stop()
-
-    def _visit(self, address: str, look: Callable[[Any], Any], context: dict[str, Any]) -> Visit:
-        visit = Visit()
-        with self._browser.new_context(**context) as opened:
-            page = opened.new_page()
-            page.on("request", lambda request: visit.requests.append(request.url))
-            page.on("pageerror", lambda error: visit.complaints.append(str(error)))
-            page.on("console", lambda said: _note(visit, said))
-            page.goto(address)
-            visit.found = look(page)
-        return visit
+def _visited(browser: Any, address: str, look: Callable[[Any], Any], **context: Any) -> Visit:
+    visit = Visit()
+    with browser.new_context(**context) as opened:
+        page = opened.new_page()
+        page.on("request", lambda request: visit.requests.append(request.url))
+        page.on("pageerror", lambda error: visit.complaints.append(str(error)))
+        page.on("console", lambda said: _note(visit, said))
+        page.goto(address)
+        visit.found = look(page)
+    return visit
 
 
 def _note(visit: Visit, said: Any) -> None:

@@ -5,12 +5,14 @@ import pickle
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browsing import Browsing
+from browsing import browsing
 from commandline import Ended
 from daskparts import ran
 from serving import (
@@ -21,7 +23,6 @@ from serving import (
     home_for_up,
     made_once,
     own_ports,
-    shared_process,
     start_up,
 )
 from support import store_own
@@ -82,19 +83,19 @@ def _compute_runs(folder: Path) -> None:
     (folder / "results.pickle").write_bytes(pickle.dumps(results))
 
 
+@pytest.fixture(scope="session")
+def known(home_of_runs):
+    """Return the result of a run of every kind by its name, from a home of all tests."""
+    return pickle.loads((home_of_runs / "results.pickle").read_bytes())
+
+
 @pytest.fixture
-def results(home_of_runs):
+def results(home_of_runs, known):
     """Copy a run of every kind into the home of the test; return the result of each by its name."""
-    there, here = home_of_runs / "home", Path(os.environ["ISM_DASK_HOME"])
-    shutil.copytree(there, here)
-
-    def moved(path: str) -> str:
-        return str(here / Path(path).relative_to(there))
-
-    known = pickle.loads((home_of_runs / "results.pickle").read_bytes())
-    for name, result in known.items():
-        known[name] = replace(result, path=moved(result.path))
-    return known
+    here = Path(os.environ["ISM_DASK_HOME"])
+    shutil.copytree(home_of_runs / "home", here)
+    paths = {name: here / "runs" / name / "result" for name in known}
+    return {name: replace(each, path=str(paths[name])) for name, each in known.items()}
 
 
 @pytest.fixture
@@ -103,12 +104,6 @@ def fitted_wine(home_of_runs):
     for folder in ("datasets/wine", "runs/mine"):
         shutil.copytree(home_of_runs / "home" / folder, Path(os.environ["ISM_DASK_HOME"], folder))
     return "mine"
-
-
-@pytest.fixture
-def _swinging(monkeypatch):
-    """Let every iteration that has not ended be taken for a swing between two subspaces."""
-    monkeypatch.setattr("ism_dask.solvers.ism.ISM.is_stuck", lambda *_: True)
 
 
 @pytest.fixture(scope="session")
@@ -136,37 +131,33 @@ def _make_database(folder: Path) -> None:
     )
 
 
+@contextmanager
+def _started(prefect_home: Callable[[Path], Path], folder: Path) -> Iterator[Serving]:
+    serving = Serving(prefect_home(folder), free_port())
+    serving.start()
+    try:
+        yield serving
+    finally:
+        serving.kill()
+
+
 @pytest.fixture(scope="session")
 def _serving(prefect_home, tmp_path_factory):
-    root = folder_of_the_run(tmp_path_factory)
-
-    def start() -> dict[str, Any]:
-        serving = Serving(prefect_home(root / "serving"), free_port())
-        serving.start()
-        return {"port": serving.port, "pid": serving.leave()}
-
-    with shared_process(root, "serving", start) as known:
-        yield Serving(root / "serving", known["port"])
+    with _started(prefect_home, tmp_path_factory.mktemp("prefect")) as serving:
+        yield serving
 
 
 @pytest.fixture
 def serving(_serving, monkeypatch):
-    """Let commands of a test talk with the server of all tests, which has pages.
-
-    Tests of other files may use it at the same moment.
-    """
+    """Let commands of a test talk with the server of all tests of this process, with its pages."""
     return _talked_with(_serving, monkeypatch)
 
 
 @pytest.fixture
 def doomed(prefect_home, tmp_path, monkeypatch):
     """Let commands of a test talk with a server that the test may kill."""
-    serving = Serving(prefect_home(tmp_path / "prefect"), free_port())
-    serving.start()
-    try:
+    with _started(prefect_home, tmp_path / "prefect") as serving:
         yield _talked_with(serving, monkeypatch)
-    finally:
-        serving.kill()
 
 
 @pytest.fixture
@@ -236,13 +227,13 @@ def _local_cluster(tmp_path_factory: pytest.TempPathFactory, **kind: Any) -> Any
 
 @pytest.fixture(scope="session")
 def browser():
-    """Return a real browser, or skip; where ISM_DASK_REQUIRE_BROWSER is set there has to be one."""
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
+    """Return what opens a page in a real browser; without one, skip or, if it is required, fail."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
     if found is None:
         absent = "there is no chromium to open pages with: `make browser` installs it"
         (pytest.fail if os.environ.get("ISM_DASK_REQUIRE_BROWSER") else pytest.skip)(absent)
-    with Browsing(found) as browsing:
-        yield browsing
+    with browsing(found) as visit:
+        yield visit
 
 
 @pytest.fixture

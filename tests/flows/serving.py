@@ -5,7 +5,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from uuid import uuid4
 import httpx
 import psutil
 import pytest
+from daskparts import process
 from waiting import answers, ask, wait
 
 from flows.services.service import service_processes
@@ -138,12 +138,9 @@ class Serving(PrefectApi):
         }
         self._command = ["prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port)]
         self._log = folder / "server.log"
-        self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, unless it runs, and wait until it answers."""
-        if self._process is not None and self._process.poll() is None:
-            return
+        """Start it, and wait until it answers."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", *self._command],
@@ -156,33 +153,21 @@ class Serving(PrefectApi):
 
     def kill(self) -> None:
         """End it without a chance to do anything."""
-        if self._process is None or self._process.poll() is not None:
-            return
-        kill_family(self._process.pid)
-        self._process.wait()
-
-    def leave(self) -> int:
-        """Leave it to others to end it; return the number of its process."""
-        self._process.returncode = 0  # no warning that it still runs
-        return self._process.pid
+        if self._process.poll() is None:
+            kill_family(self._process.pid)
+            self._process.wait()
 
 
 @contextmanager
 def running_worker(api: str, pool: str) -> Iterator[None]:
     """Keep a worker that takes up what is due in a pool of a server."""
-    command = ["prefect", "worker", "start", "--pool", pool, "--type", "process"]
+    command = ("-m", "prefect", "worker", "start", "--pool", pool, "--type", "process")
     own = {"PREFECT_API_URL": api, "PREFECT_WORKER_QUERY_SECONDS": "1"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", *command],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, **own},
-    )
-    try:
-        yield
-    finally:
-        kill_family(process.pid)
-        process.wait()
+    with process(sys.executable, *command, **own) as started:
+        try:
+            yield
+        finally:
+            kill_family(started.pid)
 
 
 LOOPBACK = {"127.0.0.1", "::1"}
@@ -294,17 +279,6 @@ def flow_run_of(command: subprocess.Popen[str]) -> str:
     return line.strip().rpartition("/")[2]
 
 
-def heard_of(command: subprocess.Popen[str]) -> set[str]:
-    """Return the addresses that a command and those it starts listen on, until its good end."""
-    found = set()
-    with command:
-        while command.poll() is None:
-            found |= {host for each in living(command.pid) for host, _ in heard(each)}
-            time.sleep(0.1)  # who listens does so for seconds
-    assert command.returncode == 0
-    return found
-
-
 def heard(process: psutil.Process) -> list[tuple[str, int]]:
     try:
         connections = process.net_connections()
@@ -326,43 +300,10 @@ def listened(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-_SUFFIX = ".shared"
-
-
 def folder_of_the_run(factory: pytest.TempPathFactory) -> Path:
     """Return the folder that all processes of this run of tests have in common."""
     own = factory.getbasetemp()
     return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
-
-
-@contextmanager
-def shared_process(
-    folder: Path, name: str, start: Callable[[], dict[str, Any]]
-) -> Iterator[dict[str, Any]]:
-    """Yield what `start` returned, with the "pid" of the process that it started.
-
-    The first user calls it, the last one kills the process; `folder` is that of the run of tests.
-    """
-    file = folder / f"{name}{_SUFFIX}"
-    with lock_file(folder / f"{name}.lock"):
-        known = json.loads(file.read_text()) if file.exists() else {"users": 0, **start()}
-        known["users"] += 1
-        file.write_text(json.dumps(known))
-    try:
-        yield known
-    finally:
-        with lock_file(folder / f"{name}.lock"):
-            known = json.loads(file.read_text())
-            known["users"] -= 1
-            file.write_text(json.dumps(known))
-            if not known["users"]:
-                _end(file)
-
-
-def end_what_is_left(folder: Path) -> None:
-    """End what a process of the tests has not ended because it crashed."""
-    for file in folder.glob(f"*{_SUFFIX}"):
-        _end(file)
 
 
 def made_once(folder: Path, name: str, make: Callable[[Path], None]) -> Path:
@@ -382,8 +323,3 @@ def kill_family(pid: int) -> None:
         parent = psutil.Process(pid)
         for each in [*parent.children(recursive=True), parent]:
             each.kill()
-
-
-def _end(file: Path) -> None:
-    kill_family(json.loads(file.read_text())["pid"])
-    file.unlink()

@@ -1,6 +1,5 @@
 """What tests of the flows need: somebody who watches, and data sets made up."""
 
-import math
 import os
 import pickle
 import pkgutil
@@ -66,32 +65,6 @@ PICKLED = pickle.dumps(Payload())
 EXACT = ("--criterion", "dependence", "--engine", "exact")
 
 
-# How a fit ended, as runs save it.
-ENDING: dict[str, Any] = {"solver": "ism", "converged": False, "status": "max_iter"}
-ENDING |= {"iterations": 1, "seconds": 0.3, "tolerance": 1e-4, "measure": "residual"}
-ENDING |= {"engine": "exact", "engine_error": math.inf, "engine_note": ""}
-ENDING |= {"residual": 0.0018, "residual_rows": 178}
-# Data and W among the metrics of a saved fit or clustering.
-DATA: dict[str, Any] = {
-    "columns": 13,
-    "data_hash": "eeb1213cd4df",
-    "dataset": "wine",
-    "kernel": "gaussian",
-    "rows": 178,
-    "split": "all",
-}
-FITTED: dict[str, Any] = {
-    **DATA,
-    **ENDING,
-    "components_advice": "",
-    "eigengap": 3.5,
-    "eigenvalues": [15.0, 8.0],
-    "fitted_kernel": {"name": "gaussian", "sigma": 5.0},
-    "n_components": 2,
-    "objective": 42.09306355047081,
-}
-
-
 def doomed_command(folder: str, calls: int, *arguments: object) -> list[str]:
     """Return a command that kills itself at the n-th call that names a path; 0: never."""
     return [sys.executable, "-c", _DOOMED, folder, str(calls), *map(str, arguments)]
@@ -151,11 +124,6 @@ def undisturbed(iterations: int) -> Model:
     store_own(3_500, 20)
     run_fit(exact_fit("whole", iterations))
     return load_model("whole")
-
-
-def interrupted(*_: object) -> None:
-    """Stand for a call in which somebody presses Ctrl-C."""
-    raise KeyboardInterrupt
 
 
 def noted_calls(patch: pytest.MonkeyPatch, *functions: str) -> list[tuple[Any, ...]]:

@@ -1,6 +1,5 @@
 """Every data set of the registry: raw files in, the same numbers out."""
 
-import multiprocessing
 import shutil
 
 import numpy as np
@@ -9,7 +8,7 @@ import pytest
 from flows.builtin import ingest
 from flows.builtin.catalogue import DATASETS, content_digest
 from flows.builtin.raw_files import RawFileError, find_or_download
-from storage import DatasetNotFound, StorageError, ingest_table, list_datasets, open_dataset
+from storage import StorageError, ingest_table, list_datasets, open_dataset
 
 CASES = [(name, split) for name, spec in DATASETS.items() for split in spec.splits]
 
@@ -80,24 +79,6 @@ def test_a_table_under_a_known_name_is_replaced_only_if_forced():
     assert ingest("wine", force=True).X.shape == (178, 13)
 
 
-def test_unknown_names_say_what_there_is():
-    with pytest.raises(DatasetNotFound, match="wine, cancer, face, mnist"):
-        ingest("iris")
-    with pytest.raises(DatasetNotFound, match="mnist has test, train"):
-        ingest("mnist", "validation")
-    with pytest.raises(DatasetNotFound, match=r"no data set 'wine' at .*ism-dask ingest"):
-        open_dataset("wine")
-    assert list_datasets() == ()
-
-
-def test_the_list_shows_damage():
-    data = ingest("wine")
-    (data.path / "labels" / "cultivar" / "c.0").write_bytes(b"")
-    (line,) = list_datasets()
-    assert (line.folder, line.info) == ("wine", None)
-    assert "labels/cultivar/c.0" in line.problem
-
-
 def test_a_missing_raw_file_without_a_home_says_where_to_put_it(monkeypatch, tmp_path):
     monkeypatch.setenv("ISM_DASK_DATA", str(tmp_path))
     with pytest.raises(RawFileError, match=r"flower\.png.*ISM_DASK_DATA"):
@@ -117,29 +98,3 @@ def test_wrong_values_are_refused_and_the_old_store_stays(reference_data, monkey
     monkeypatch.delenv("ISM_DASK_DATA")
     assert open_dataset("cancer").data_hash == good.data_hash
     assert sorted(p.name for p in good.path.parent.iterdir()) == [".lock", "cancer"]
-
-
-def _ingest(force):
-    return ingest("wine", force=force).data_hash
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("force", [False, True])
-def test_concurrent_ingests_end_with_one_good_data_set(force):
-    with multiprocessing.get_context("spawn").Pool(2) as pool:
-        hashes = pool.map(_ingest, [force] * 8, chunksize=1)
-    data = open_dataset("wine")
-    assert set(hashes) == {data.data_hash}
-    data.X.verify()
-    assert sorted(each.name for each in data.path.parent.iterdir()) == [".lock", "wine"]
-
-
-@pytest.mark.long
-def test_reading_goes_on_while_the_same_data_are_stored_again():
-    data = ingest("wine")
-    expected = data.X.read(0, 178)
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        again = [pool.apply_async(_ingest, (True,)) for _ in range(10)]
-        while not all(job.ready() for job in again):
-            np.testing.assert_array_equal(data.X.read(0, 178), expected)
-        assert {job.get() for job in again} == {data.data_hash}

@@ -5,14 +5,11 @@ import io
 import math
 import struct
 import tarfile
-import zipfile
 import zlib
 from functools import partial
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from PIL import Image
 from support import PICKLED
 
@@ -62,13 +59,6 @@ def png(width, height, *chunks):
     return b"\x89PNG\r\n\x1a\n" + b"".join(chunks)
 
 
-def zipped(name):
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr(name, bytes(2**24))
-    return content.getvalue()
-
-
 def idx(*sizes, body=None, kind=8):
     head = struct.pack(f">BBBB{len(sizes)}I", 0, 0, kind, len(sizes), *sizes)
     return head + (bytes(math.prod(sizes)) if body is None else body)
@@ -84,41 +74,29 @@ LINE = b"1,5,1,1,1,2,1,3,1,1"
 
 RAW = {
     "tar: a bomb": (FACES, lambda: beside("bomb", bytes(2**26))),
-    "tar: cut short": (FACES, lambda: beside("y")[:-40]),
-    "tar: a pickle instead": (FACES, lambda: gzip.compress(PICKLED)),
     "pgm: 1e12 pixels": (FACES, lambda: beside(OTHER, b"P5\n999999 999999\n255\n")),
-    "pgm: 1e8 pixels": (FACES, lambda: beside(OTHER, b"P5\n10000 10000\n255\n")),
     "pgm: another shape": (FACES, lambda: beside(OTHER, b"P5\n30 32\n255\n" + bytes(960))),
     "pgm: cut short": (FACES, lambda: beside(OTHER, PGM[:-1])),
-    "pgm: zeros instead": (FACES, lambda: beside(OTHER, bytes(2**14 + 1))),
     "pgm: a text instead": (FACES, lambda: beside(OTHER, b"not a picture")),
-    "png: 1e10 pixels": (PIXELS, lambda: png(10**5, 10**5)),
     "png: 2e7 pixels": (PIXELS, lambda: png(5000, 4000)),
-    "png: a line of 2e7 pixels": (PIXELS, lambda: png(20_000_000, 1)),
     "png: text without end": (
         PIXELS,
         lambda: png(4, 4, (b"zTXt", TEXT + zlib.compress(bytes(2**26)))),
     ),
     "png: pixels cut short": (PIXELS, lambda: png(4, 4)),
     "png: a pickle instead": (PIXELS, lambda: PICKLED),
-    "gzip: nothing": (DIGITS, lambda: b""),
     "gzip: nothing in it": (DIGITS, lambda: gzip.compress(b"")),
-    "gzip: a text instead": (DIGITS, lambda: b"garbage"),
     "gzip: a bomb": (DIGITS, lambda: gzip.compress(bytes(2**27))),
-    "gzip: cut short": (DIGITS, lambda: gzip.compress(idx(2, 2, 2))[:-5]),
     "gzip: without its end": (DIGITS, lambda: gzip.compress(idx(2, 3, 4))[:-9]),
     "gzip: more after its end": (DIGITS, lambda: gzip.compress(idx(2, 3, 4)) + b"tail"),
-    "zip: a bomb instead": (DIGITS, lambda: zipped("../a")),
     "idx: a huge header": (DIGITS, lambda: gzip.compress(idx(*[2**32 - 1] * 3, body=b""))),
     "idx: another kind of number": (DIGITS, lambda: gzip.compress(idx(2, 3, 4, kind=13))),
     "idx: two dimensions": (DIGITS, lambda: gzip.compress(idx(2, 3))),
     "idx: cut short": (DIGITS, lambda: gzip.compress(idx(2, 3, 4)[:-1])),
     "idx: more than its header says": (DIGITS, lambda: gzip.compress(idx(2, 3, 4) + b"x")),
-    "csv: nothing": (CANCER, lambda: b""),
     "csv: too few cells": (CANCER, lambda: LINE),
     "csv: too many cells": (CANCER, lambda: LINE + b",2,2"),
     "csv: a page instead": (CANCER, lambda: b"<html>"),
-    "csv: a line without end": (CANCER, lambda: b"1" * (2**20 + 1)),
     "csv: a number without end": (CANCER, lambda: b"1," + b"9" * 500_000 + b",1,1,1,1,1,1,1,1,2\n"),
     "csv: a pickle instead": (CANCER, lambda: PICKLED),
 }
@@ -175,18 +153,6 @@ def test_empty_missing_and_unreadable_files(tmp_path, load):
     for path in (put(tmp_path / "file", b""), tmp_path / "none", tmp_path):
         with pytest.raises(RawFileError, match=str(path)):
             read_raw(load, path)
-
-
-@settings(max_examples=60, suppress_health_check=list(HealthCheck))
-@given(cut=st.integers(0, 2000), flip=st.integers(0, 2000), bit=st.integers(0, 7))
-def test_any_cut_or_flip_of_a_tar_loads_or_is_a_raw_file_error(tmp_path, cut, flip, bit):
-    data = bytearray(gzip.decompress(tar_of(member(FACE))))
-    data[flip] ^= 1 << bit
-    path = put(tmp_path / "g.tar.gz", gzip.compress(bytes(data[: len(data) - cut]), 1))
-    try:
-        assert read_raw(load_faces, path).X.shape == (1, 960)
-    except RawFileError as error:
-        assert "g.tar.gz" in str(error)  # noqa: PT017
 
 
 def test_colours_are_distinct_and_sorted(tmp_path):

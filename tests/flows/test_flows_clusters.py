@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support import Diary, flown, store_own
+from support import Diary, store_own
 
 from flows.errors import SettingsError
 from flows.progress.watching import watch_progress
@@ -13,7 +13,7 @@ from flows.reports.summary import summary_of
 from flows.reports.view import View
 from flows.runs.clustering import PARADIGMS, run_cluster
 from flows.runs.data import ensure_stored
-from flows.settings.unsupervised import MU, MU_AVOIDED, SCORES_SHARE, ClusterSettings
+from flows.settings.unsupervised import ClusterSettings
 from ism_dask import AlternativeIKDR
 from storage import DatasetInfo, dataset_path, load_model, open_dataset, write_dataset
 
@@ -79,23 +79,17 @@ def test_progress_goes_up_by_round_and_announces_none_that_does_not_come(most):
     ("options", "message"),
     [
         ("wine --paradigm supervised", "`--paradigm` is 'supervised'"),
-        ("wine -k 0", "`--clusters` is 0; expected 1 or more"),
         ("wine -k 178", "`--clusters` is 178; wine has 178 rows, expected fewer"),
         ("wine --avoid cultivar", "only alternative clusters"),
-        ("wine --paradigm semisupervised --avoid cultivar", "only alternative clusters"),
         ("wine --mu 5", "`--mu` is 5.0, but `--paradigm` is 'unsupervised'"),
         ("wine --mu 0", "`--mu` is 0.0"),
-        ("wine --scores-share 0.2", "only semisupervised clusters"),
         ("wine --paradigm alternative --scores-share 0.2", "`--scores-share` is 0.2, but"),
         ("wine --paradigm semisupervised --scores-share 1.5", "`--scores-share` is 1.5"),
         ("wine --paradigm semisupervised --scores-share 0.001", "is 0.001, which does not"),
-        ("wine --label colour -k 3", "`--label` is 'colour'; wine has cultivar"),
         ("wine --paradigm alternative --avoid run:../up", "`--avoid` is '../up'"),
         ("wine --paradigm alternative --avoid colour", "`--avoid` is 'colour'; wine has"),
-        ("wine --paradigm alternative --avoid=", "`--avoid` is ''; wine has cultivar"),
         ("own", "own has no labels to count"),
         ("own -k 2 --paradigm semisupervised", "`--label` is None; own has no labels"),
-        ("own -k 2 --paradigm alternative", "`--avoid` is None; own has no labels"),
         ("own -k 2 --paradigm alternative", "name that run, --avoid run:NAME"),
     ],
 )
@@ -137,24 +131,6 @@ def test_clusters_that_are_no_classes_cannot_be_avoided(here, k, groups):
     assert f"`--avoid` is 'run:odd', which makes {groups} of 178 rows; expected 2" in output
 
 
-@pytest.mark.parametrize(
-    ("paradigm", "given"),
-    [
-        ("semisupervised", {"mu": MU, "scores_share": SCORES_SHARE}),
-        ("alternative", {"mu": MU_AVOIDED}),
-    ],
-)
-def test_a_default_is_what_the_help_says(here, paradigm, given):
-    words = " ".join(here("cluster", "--help").out.replace("│", " ").split())
-    assert f"clusters. Default: {MU}, and {MU_AVOIDED} for labels to avoid." in words
-    assert f"whose class the fit uses. Default: {SCORES_SHARE}." in words
-    settings = ClusterSettings(dataset="wine", paradigm=paradigm, run="default", max_outer=1)
-    named = replace(settings, run="named", **given)
-    default, output = (run_cluster(each) for each in (settings, named))
-    assert default.objective == output.objective
-    assert default.sizes == output.sizes
-
-
 def test_the_own_label_is_avoided_whatever_label_counts():
     rng = np.random.default_rng(0)
     store_own(60, y=rng.integers(0, 3, 60), other=rng.integers(0, 2, 60))
@@ -192,28 +168,3 @@ def test_scores_are_of_a_share_of_each_class():
     np.testing.assert_allclose(shares, 0.25, atol=0.02)
     other = PARADIGMS["semisupervised"].target(replace(settings, seed=1), data)
     assert (scores != other).any()
-
-
-def test_people_see_sizes_agreement_and_what_helps(here):
-    limits = ("--max-outer", 1, "--outer-tol", 1e-12, "--max-iter", 1, "--tol", 1e-12)
-    output = here("cluster", "wine", "--plain", "--run", "seen", *limits).out
-    assert re.search(r"^ Clusters +3 *$", output, re.MULTILINE)
-    assert re.search(r"^ Rounds +1 *$", output, re.MULTILINE)
-    assert "NMI" in output
-    advice = "Raise --max-iter. Raise --max-outer or --outer-tol"
-    assert f"not converged: the last round was saved. W did not converge. {advice}\n" in output
-
-
-@pytest.mark.usefixtures("prefect_server")
-def test_a_flow_shows_its_pictures():
-    result, run, artifacts = flown("cluster", ClusterSettings(dataset="wine", run="flown"))
-    page = artifacts["cluster-wine-unsupervised-gaussian"].data
-    assert f"| cultivar | {result.nmi['cultivar']:.3f} |" in page
-    # Convergence, settling of the rounds, spectrum, rows and three components; settling of the last
-    # round where there is more to draw.
-    assert page.count("data:image/svg+xml;base64,") in (7, 8)
-    assert artifacts["cluster-wine-unsupervised-gaussian-progress"].data == 100
-    name = "wine unsupervised gaussian k=3"
-    assert run.name == f"flown: {name}, engine auto, on this machine"
-    where = {"engine auto", "this machine"}
-    assert set(run.tags) == {"flown", "wine", "unsupervised", "gaussian", "k=3"} | where

@@ -20,7 +20,6 @@ from support import EXACT, Diary, store_own
 from waiting import wait
 
 import ism_dask
-from flows.compute.health import ClusterLost
 from flows.compute.places import cluster_place
 from flows.compute.session import joined_cluster, joined_workers
 from flows.errors import FlowError, SettingsError
@@ -38,16 +37,6 @@ workers = 2
 options = {memory_limit = "1 GiB"}
 """
 SLURM = 'cluster = "dask_jobqueue.SLURMCluster"\nworkers = 1\n'
-# A job of each batch system, with what only this one takes.
-SYSTEMS = {
-    "SLURM": 'account = "me"',
-    "PBS": 'account = "me"',
-    "Moab": 'account = "me"',
-    "SGE": 'project = "me"',
-    "LSF": 'project = "me"',
-    "OAR": 'memory_per_core_property_name = "not_applicable"',
-    "HTCondor": 'disk = "4 GB"',
-}
 PLAIN = ("--plain", "--json", "--sigma", "median")
 
 
@@ -55,20 +44,14 @@ PLAIN = ("--plain", "--json", "--sigma", "median")
     ("text", "said"),
     [
         ('cluster = "local', "is no TOML"),
-        pytest.param("a = " + "[" * 50_000, "is no TOML", id="nested without end"),
         ("\udcff\udcfe", "is no TOML"),
         ("workers = 2", "`cluster` is missing"),
-        ("cluster = [1]\nworkers = 1", r"`cluster` is \[1\]"),
         (LOCAL + "wrokers = 2", "`wrokers` is no setting; did you mean 'workers'"),
-        (LOCAL.replace("= 2", '= "2"'), "`workers` is '2'; expected a whole number"),
-        (LOCAL.replace("= 2", "= true"), "`workers` is True; expected a whole number"),
         (LOCAL.replace("= 2", "= 0"), "`workers` is 0; expected 1 or more"),
-        (LOCAL.replace("= 2", "= {minimum = 1}"), "`workers.maximum` is missing"),
         (
             LOCAL.replace("= 2", "= {minimum = 2, maximum = 1}"),
             "workers.minimum is 2 and maximum 1; expected 0 <= minimum <= maximum",
         ),
-        (LOCAL + "wait = nan", "`wait` is nan; expected 1 or more"),
     ],
 )
 def test_a_wrong_cluster_file(tmp_path, text, said):
@@ -86,21 +69,6 @@ def test_a_wrong_file_is_told_before_any_work(here, tmp_path):
     file.write_text(LOCAL.replace("= 2", "= 0"))
     assert "`workers` is 0" in here("crossval", "wine", "--scheduler", file).failed(2)
     assert not Path(os.environ["ISM_DASK_HOME"]).exists()
-
-
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_the_jobs_of_each_batch_system(here, system, tmp_path):
-    file = tmp_path / "jobs.toml"
-    file.write_text(
-        f'cluster = "dask_jobqueue.{system}Cluster"\nworkers = 1\n[options]\ninterface = "lo"\n'
-        'cores = 2\nprocesses = 1\nmemory = "4 GiB"\njob_script_prologue = ["module load x"]\n'
-        f"{SYSTEMS[system]}\n"
-    )
-    script = here("check", "--cluster", file, "--json").answer["script"]
-    assert "module load x" in script
-    assert "export DASK_TEMPORARY_DIRECTORY=$(mktemp -d)" in script  # ours stays
-    assert "--nthreads 2 --memory-limit 4.00GiB" in script
-    assert "--no-dashboard --dashboard-address 127.0.0.1:0" in script
 
 
 @pytest.mark.parametrize(
@@ -143,7 +111,9 @@ def test_workers_of_our_own_give_the_same(here, local):
     alone = here(*command).answer
     with_workers = here(*command, "--cluster", local)
     assert with_workers.err == ""
-    _same(with_workers.answer, alone)
+    for one, two in zip(with_workers.answer["results"], alone["results"], strict=True):
+        assert one["cost"] == pytest.approx(two["cost"], rel=1e-9)
+        assert all(one[key] == two[key] for key in ("fold", "accuracy", "iterations", "engine"))
 
 
 @pytest.mark.long
@@ -186,33 +156,6 @@ def _end_process():
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.chaos
-def test_a_task_that_ends_its_workers(local, monkeypatch):
-    monkeypatch.setattr("flows.services.dask.ALLOWED_FAILURES", 1)
-    with (
-        pytest.raises(ClusterLost, match=r"one task ended 2 workers .* more of it") as error,
-        joined_workers(str(local)) as session,
-    ):
-        session.client.submit(_end_process).result()
-    # Workers come back; the cluster is not joined anew.
-    assert not error.value.gone
-
-
-def test_workers_that_are_gone_for_good(local, monkeypatch):
-    monkeypatch.setattr("flows.services.dask.NO_WORKERS", "1 s")
-    local.write_text(LOCAL.replace("workers = 2", "workers = 1"))
-    with (
-        pytest.raises(FlowError, match="lost all its workers, and none came back"),
-        joined_workers(str(local)) as session,
-    ):
-        _without_workers(session.client)
-
-
-def _without_workers(client):
-    client.retire_workers(list(client.scheduler_info(n_workers=-1)["workers"]))
-    client.submit(abs, -1).result()
-
-
 def _family(pid, size):
     """Return the processes that one has started, when it has started so many."""
 
@@ -229,6 +172,7 @@ def running(tmp_path_factory):
         yield address
 
 
+@pytest.mark.long
 def test_workers_that_have_other_versions(here, running, tmp_path, monkeypatch):
     for name, version in (("ism-dask", "0.0.1"), ("dask", "2025.1.0")):
         folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
@@ -241,6 +185,7 @@ def test_workers_that_have_other_versions(here, running, tmp_path, monkeypatch):
     assert "has dask 2025.1.0, ism-dask 0.0.1, but this process has dask " in said
 
 
+@pytest.mark.long
 def test_the_workers_of_a_running_cluster(here, running, monkeypatch):
     monkeypatch.setattr("flows.compute.places.JOIN_SECONDS", 60.0)
     with a_worker(running):
@@ -253,6 +198,7 @@ def test_the_workers_of_a_running_cluster(here, running, monkeypatch):
     assert found["versions"]["ism-dask"] == ism_dask.__version__
 
 
+@pytest.mark.long
 def test_workers_that_do_not_see_the_rows(here, running, monkeypatch):
     if os.geteuid() != 0:
         pytest.skip("what one worker does not see takes root to hide")
@@ -267,6 +213,7 @@ def test_workers_that_do_not_see_the_rows(here, running, monkeypatch):
     assert "let ISM_DASK_HOME be a folder that this process and all workers share" in said
 
 
+@pytest.mark.long
 def test_a_scheduler_without_workers(here, running, monkeypatch):
     monkeypatch.setattr("flows.compute.places.JOIN_SECONDS", 1.0)
     ended = here("fit", "wine", "--plain", "--scheduler", running)
@@ -288,10 +235,7 @@ def scheduler(cluster):
 
 @pytest.mark.long
 def test_rows_that_workers_read_themselves(here, scheduler, monkeypatch):
-    command = ("crossval", "wine", *PLAIN, "--first", 2)
-    alone = here(*command).answer
     monkeypatch.setattr("flows.runs.data._IN_TASKS", 0)
-    _same(here(*command, "--scheduler", scheduler).answer, alone)
     # In a container, where `ism-dask up` does not run.
     monkeypatch.setenv("ISM_DASK_SCHEDULER", scheduler)
     fitted = here("fit", "wine", *PLAIN, "--scheduler", "up").answer
@@ -313,6 +257,7 @@ def test_progress_within_a_pass_comes_from_the_cluster(here, scheduler, monkeypa
     assert diary.shares == sorted(diary.shares)
 
 
+@pytest.mark.long
 def test_workers_with_too_little_memory(here, tmp_path):
     store_own(3000, 1500)
     size = {"n_workers": 1, "threads_per_worker": 2, "memory_limit": "300 MiB"}
@@ -320,12 +265,6 @@ def test_workers_with_too_little_memory(here, tmp_path):
     with LocalCluster(host="127.0.0.1", **size, **place) as narrow:
         ended = here("fit", "own", "--plain", *EXACT, "--scheduler", narrow.scheduler_address)
     assert re.search(r"^ism-dask: a .* needs \d+ MiB, but .* may take 20 MiB here", ended.failed(1))
-
-
-def _same(found, expected):
-    for one, two in zip(found["results"], expected["results"], strict=True):
-        assert one["cost"] == pytest.approx(two["cost"], rel=1e-9)
-        assert all(one[key] == two[key] for key in ("fold", "accuracy", "iterations", "engine"))
 
 
 @pytest.mark.parametrize("listens", [False, True])
@@ -359,22 +298,6 @@ def diary():
 
 
 @pytest.mark.long
-def test_a_cluster_that_hangs(settings, this, diary):
-    """Another is opened, on which the work is begun again."""
-    clusters = []
-
-    def work():
-        client = default_client()
-        clusters.append(client.scheduler.address)
-        return client.submit(time.sleep, 1_000 if len(clusters) == 1 else 0).result() or 7
-
-    assert fit_on_cluster(settings, this, work) == 7
-    assert len(set(clusters)) == 2
-    noted = diary.notes[1]  # between the two that name the dashboards
-    assert f"no task was done for 2 s on the Dask cluster at {clusters[0]}" in noted
-
-
-@pytest.mark.long
 def test_losses_without_progress_end(settings, this, diary, monkeypatch):
     monkeypatch.setattr("flows.services.dask.ALLOWED_FAILURES", 0)
     said = r"one task ended 1 worker .* the last of 3 such losses without an iteration between"
@@ -386,6 +309,7 @@ def test_losses_without_progress_end(settings, this, diary, monkeypatch):
     assert error.value.transient
 
 
+@pytest.mark.long
 def test_workers_that_go_and_come_are_logged_and_work_elsewhere_is_no_stall(settings, this, diary):
     def work():
         time.sleep(settings.stall + 1)  # without a task of the cluster

@@ -5,10 +5,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-import yaml
 
 from flows.compute.session import Session
-from flows.settings.runs import FitSettings
 
 ROOT = Path(__file__).parents[2]
 
@@ -50,13 +48,3 @@ def test_the_demo_has_ism_and_prediction_side_by_side_on_a_cluster(here, up, mon
     assert len(workers) == 2
     # In each fold, workers compute J and Phi of the training rows once for each iteration of ISM.
     assert tasks["phi_of_pairs"] >= 20, tasks
-
-
-def test_the_nightly_run_fits_the_published_system_on_the_cluster(monkeypatch):
-    monkeypatch.delenv("ISM_DASK_SCHEDULER", raising=False)
-    listed = yaml.safe_load((ROOT / "deploy/prefect.yaml").read_text())["deployments"]
-    settings = {each["name"]: each["parameters"]["settings"] for each in listed}
-    nightly = FitSettings.parse(settings.pop("nightly-mnist"))
-    assert (nightly.dataset, nightly.criterion) == ("mnist", "dependence")
-    assert nightly.scheduler == "up"
-    assert settings == {}

@@ -5,11 +5,10 @@ import shutil
 import pytest
 from shop import QUICK_FILE, killed_at, open_shop, refreshed, write_part
 
-from flows.results.refresh import RefreshResult, refresh_records
+from flows.results.refresh import RefreshResult
 from flows.runs.published import History
 from flows.services.leases import hold_lease
 from storage import (
-    DamagedStore,
     dataset_path,
     lease_path,
     list_runs,
@@ -156,21 +155,6 @@ def test_a_record_is_written_alone_and_one_like_the_last_takes_its_place(here):
     history.fail("no disk")
     after = {each: each.read_bytes() for each in record_paths("sales").values()}
     assert files.items() < after.items()
-
-
-@pytest.mark.parametrize(
-    "record",
-    [
-        {"state": 7, "rows": "many"},
-        {"name": "sales", "state": "published", "time": "yesterday"},
-        {"name": "sales", "state": "published", "time": "2026-11-28T02:00:00"},
-    ],
-)
-def test_a_history_of_other_records_is_damage(monkeypatch, tmp_path, record):
-    monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
-    write_record("sales", 1, record)
-    with pytest.raises(DamagedStore, match="not the record that was written"):
-        refresh_records("sales")
 
 
 def test_a_refresh_of_a_process_that_is_none_has_ended(here):

@@ -24,9 +24,8 @@ from flows.errors import FlowError, Interrupted, SettingsError
 from flows.reports.summary import summarise
 from flows.runs.crossval import run_crossval
 from flows.runs.data import store_dataset
-from flows.runs.fit import run_fit
 from flows.settings.base import IngestSettings
-from flows.settings.runs import CrossvalSettings, FitSettings
+from flows.settings.runs import CrossvalSettings
 from flows.text import number
 from flows.tracking import flow_run
 from flows.tracking.client import ServerUnreachable, prefect_client
@@ -84,21 +83,6 @@ def test_ingest_shows_what_is_stored(serving, monkeypatch):
     assert artifacts["ingest-wine-progress"].data == 100
 
 
-def test_a_server_that_is_busy_when_a_run_ends_has_its_last_progress(monkeypatch):
-    show, failed = LiveRun._show_progress, []
-
-    def busy(live, client, text):
-        if live._ended.is_set() and not failed:
-            failed.append(text)
-            raise ServerUnreachable("it is busy")
-        show(live, client, text)
-
-    monkeypatch.setattr(LiveRun, "_show_progress", busy)
-    *_, artifacts = flown("ingest", IngestSettings(dataset="wine", force=True))
-    assert len(failed) == 1
-    assert artifacts["ingest-wine-progress"].data == 100
-
-
 def test_an_ingestion_that_loses_its_cluster_is_tried_again(monkeypatch):
     losses = [ClusterLost("the scheduler was lost", "start it again"), DownloadError("no network")]
 
@@ -116,25 +100,6 @@ def test_an_ingestion_that_loses_its_cluster_is_tried_again(monkeypatch):
         losses.append(error)
         with pytest.raises(type(error), match=str(error)):
             flown("ingest", IngestSettings(dataset="wine", force=True))
-
-
-def test_fit_shows_what_it_keeps(serving):
-    own = {"dataset": "breast_cancer", "criterion": "dependence", "kernel": "linear"}
-    settings = FitSettings(**own, n_components=2, run="two")
-    result, run, artifacts = flown("fit", settings)
-    plain = run_fit(replace(settings, run="plain"))
-    assert result.objective == plain.objective
-    assert result.loadings == plain.loadings
-    tasks = {"ingest breast_cancer", "fit W"}
-    wait(lambda: set(serving.tasks_of(str(run.id))) == tasks)
-    name = "two: breast_cancer linear q=2, engine auto, on this machine"
-    assert (run.name, run.state.is_completed()) == (name, True)
-    page = artifacts["fit-breast-cancer-linear"].data
-    assert page.startswith("# two\n")
-    assert result.loadings[1][0].feature in page
-    assert artifacts["fit-breast-cancer-linear-progress"].data == 100
-    with pytest.raises(FlowError, match="--force"):
-        flown("fit", settings)
 
 
 def test_an_interrupted_run_is_cancelled_and_not_called_a_crash(serving, monkeypatch):

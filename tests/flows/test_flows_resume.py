@@ -1,14 +1,14 @@
 """Runs that are cut off: reported, taken up again, and never computed by two at once."""
 
-import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -38,7 +38,6 @@ from storage import (
     write_dataset,
 )
 from storage.manifest import write_manifest
-from storage.partial_results import checkpoint_key
 
 # Of one width and one start.
 MEDIAN = ("--criterion", "dependence", "--sigma", "median")
@@ -87,8 +86,7 @@ def test_a_run_that_was_killed_is_listed_and_goes_on_to_the_same_result(
     assert (line["name"], line["kind"], line["running"]) == ("cut", command[0], False)
     output = here("runs").out
     assert f"cut: {line['description']}" in output
-    assert f"cut: {command[0]}, process" in output
-    assert "ended without a word" in output
+    assert re.search(f"cut: {command[0]}, process .* ended without a word", output)
     assert "`ism-dask resume cut` goes on with it" in output
 
     later = []
@@ -107,12 +105,6 @@ def test_a_run_that_was_killed_is_listed_and_goes_on_to_the_same_result(
         assert f"resuming at {newest.progress}" in resumed.out
         assert newest.iterations >= int(at[-8:]) - 3 or newest.outer is not None
     assert model_hash("cut") == model_hash("whole")
-    if newest is not None and newest.outer is not None:
-        seconds = [each["seconds"] for each in cut["rounds"]]
-        assert seconds[: len(newest.outer.rounds)] == [each.seconds for each in newest.outer.rounds]
-        assert seconds == sorted(seconds)
-    if command[0] == "fit":
-        assert "cut: W of all rows of " in resumed.out
     assert sorted(each.name for each in run_folder("cut").iterdir()) == [".lock", "result"]
     assert here("runs", "--json").answer["unfinished"] == []
 
@@ -208,18 +200,6 @@ def test_a_fit_by_prediction_goes_on_to_the_same_bits(monkeypatch):
     np.testing.assert_array_equal(load_model("mine").components, whole.components)
 
 
-def test_a_damaged_checkpoint_is_told_and_the_one_before_taken(settings, monkeypatch):
-    cut_off(settings, monkeypatch)
-    checkpoints = Checkpoints.of_run("mine")
-    newest = checkpoints.results.path(checkpoint_key(checkpoints.numbers[-1]))
-    chunk = newest / "arrays.bin"
-    chunk.write_bytes(chunk.read_bytes()[:-1])
-    _, damaged, going_on = notes(settings)
-    assert "arrays.bin" in damaged
-    assert "The checkpoint before it is taken" in damaged
-    assert "resuming at iteration 3" in going_on
-
-
 def left_behind(settings, **process):
     """Return the lease of a process, by default this one, which it has written."""
     lease = Lease(run="mine", kind="fit", settings=settings.to_json(), **process)
@@ -273,14 +253,6 @@ def test_a_process_with_the_number_of_a_dead_one_does_not_hold_its_lease(setting
     assert lease.held
     replace(lease, created=lease.created - 100).write()
     assert len(notes(settings)) == 1
-
-
-def test_a_lease_that_is_damaged_is_named(settings):
-    lease = left_behind(settings)
-    for text in ("", "{", "[]", json.dumps({**asdict(lease), "more": 1})):
-        lease.path.write_text(text)
-        with pytest.raises(FlowError, match=r"lease\.json is damaged .* remove it"):
-            run_fit(settings)
 
 
 def test_a_run_that_fails_before_there_is_anything_leaves_no_trace(settings):

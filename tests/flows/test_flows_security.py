@@ -15,7 +15,7 @@ from waiting import ask
 
 from flows.services.service import TEMPORARY, service_processes, services_folder
 from flows.supervisor import service_records
-from flows.tracking.server import prefect_environment, without_password
+from flows.tracking.server import prefect_environment
 from storage import home
 
 # All of `up`, with a password, takes a minute: `make long`.
@@ -81,15 +81,6 @@ def test_a_password_in_an_address_is_used_and_never_shown(up, apart, here, monke
     away = here("fit", "wine").failed(1)
     assert "no Prefect server answers at http://127.0.0.1:9/api" in away
     _assert_untold(away)
-
-
-def test_addresses_without_their_passwords():
-    files = ("s3://bucket/part@2.csv", "https://example.org/a/part@2.csv")
-    for address in ("http://a/api", "", "no address", "user@example.org", *files):
-        assert without_password(address) == address
-    for secret in ("a:b", "a:b@c", "a:b/c", ":b", "a", "a:[b"):
-        told = without_password(f"at http://{secret}@host/api, and http://x:y@z/")
-        assert told == "at http://host/api, and http://z/"
 
 
 def test_pages_of_elsewhere_cannot_use_what_listens_here(up):

@@ -18,9 +18,8 @@ from waiting import served
 from flows.services.service import ServiceRecord, live_record, services_folder
 from flows.settings.base import ServiceSettings
 from flows.supervisor import _choose_ports, stop_all
-from flows.tracking.server import check_disk, prefect_server, prepare_environment
+from flows.tracking.server import check_disk, prefect_server, prepare_environment, without_password
 from storage import StorageError, home
-from storage.atomic import make_folder
 from storage.records import to_sealed_json
 
 
@@ -99,14 +98,6 @@ def test_the_home_is_for_its_owner_alone(tmp_path, monkeypatch):
     assert modes == {tmp_path / "new": 0o777 & ~mask, home(): 0o700}
 
 
-def test_a_folder_that_is_private_is_made_so(tmp_path):
-    for private, mode in ((False, 0o755), (True, 0o700)):
-        folder = tmp_path / str(private)
-        folder.mkdir(mode=0o755)
-        make_folder(folder, private=private)
-        assert folder.stat().st_mode & 0o777 == mode
-
-
 class _Healthy(BaseHTTPRequestHandler):
     """Answers as a Prefect server does that is well."""
 
@@ -139,6 +130,15 @@ def test_settings_of_another_user_are_not_read(here, monkeypatch, tmp_path, name
     prepare_environment(debug=False)
     os.chown(tmp_path / name, 65_534, 65_534)
     assert f"{tmp_path / name} belongs to another user" in here("fit", "wine").failed(1)
+
+
+def test_addresses_without_their_passwords():
+    files = ("s3://bucket/part@2.csv", "https://example.org/a/part@2.csv")
+    for address in ("http://a/api", "", "no address", "user@example.org", *files):
+        assert without_password(address) == address
+    for secret in ("a:b", "a:b@c", "a:b/c", ":b", "a", "a:[b"):
+        told = without_password(f"at http://{secret}@host/api, and http://x:y@z/")
+        assert told == "at http://host/api, and http://z/"
 
 
 def test_the_environment_of_the_user_wins(monkeypatch):

@@ -14,7 +14,7 @@ import psutil
 import pytest
 import yaml
 from distributed import Client
-from serving import LOOPBACK, begun, flow_run_of, heard, heard_of, listened, running, start_up
+from serving import LOOPBACK, begun, flow_run_of, heard, listened, running, start_up
 from support import EXACT
 from waiting import answers, ask, wait
 
@@ -102,8 +102,8 @@ def test_another_up_says_where_all_is(up, here):
 
 
 @pytest.mark.long
-def test_a_run_has_its_page_on_the_report_server(up):
-    assert heard_of(begun("fit", "wine", "--quiet", "--run", "shown")) <= LOOPBACK
+def test_a_run_has_its_page_on_the_report_server(up, apart):
+    assert apart("fit", "wine", "--quiet", "--run", "shown").status == 0
     assert '<a href="runs/shown.html">shown</a>' in ask("GET", up.answer["reports"]).text
     page = ask("GET", report_url("shown"))
     assert (page.status_code, "shown" in page.text) == (200, True)
@@ -118,7 +118,7 @@ def test_prefects_pages_work_on_any_port(up, browser):
     def look(page):
         page.get_by_text("of-a-page").first.wait_for(timeout=60_000)
 
-    visit = browser.visit(f"{up.answer['ui']}/deployments", look)
+    visit = browser(f"{up.answer['ui']}/deployments", look)
     hosts = {urlsplit(each).netloc for each in visit.requests if each.startswith("http")}
     assert hosts == {address.netloc}
 
