@@ -234,9 +234,3 @@ def browser():
         (pytest.fail if os.environ.get("ISM_DASK_REQUIRE_BROWSER") else pytest.skip)(absent)
     with browsing(found) as visit:
         yield visit
-
-
-@pytest.fixture
-def unused_port():
-    """Return a port of this machine that nobody listens on."""
-    return free_port()

@@ -87,10 +87,6 @@ class PrefectApi:
         only = {"flow_run_id": {"any_": [run]}}
         return list(self.find("logs", logs=only, sort="TIMESTAMP_ASC"))
 
-    def events(self, **about: Any) -> list[Any]:
-        """Return the events that fit a filter."""
-        return list(self.post("events/filter", {"filter": about})["events"])
-
     def begin(self, deployment: str, settings: FitSettings | None = None) -> str:
         """Begin a run of a deployment, and return its id."""
         sent = {} if settings is None else {"parameters": {"settings": settings.to_json()}}
@@ -188,22 +184,6 @@ class RunningUp(PrefectApi):
     @property
     def members(self) -> list[psutil.Process]:
         return [psutil.Process(self.process.pid), *service_processes()]
-
-    @property
-    def soon(self) -> str:
-        """The deployment that runs again and again."""
-        return str(self.deployment("fit/soon")["id"])
-
-    def begun(self, **settings: object) -> httpx.Response:
-        """Return the answer to a request for a run of the deployment, with settings of its own."""
-        sent = {"parameters": {"settings": settings}}
-        return answer_of(self.api, "POST", f"deployments/{self.soon}/create_flow_run", json=sent)
-
-    def run_that_is(self, state: str) -> Any:
-        """Return the run of the deployment that is in a state, if there is one."""
-        runs = self.find("flow_runs", deployments={"id": {"any_": [self.soon]}})
-        assert not [run for run in runs if run["state_type"] in ("FAILED", "CRASHED")], runs
-        return next((run for run in runs if run["state_type"] == state), None)
 
 
 @contextmanager

@@ -71,18 +71,7 @@ def third_class(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     return frame.assign(churned=frame["churned"].where(rng.random(len(frame)) > 0.2, "maybe"))
 
 
-def more_rows(frame: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
-    drawn = frame.sample(len(frame) // 20, random_state=rng)
-    drawn[list("vwxyz")] = rng.normal(size=(len(drawn), 5))
-    drawn["churned"] = np.where(drawn["v"] * drawn["w"] > 0, "yes", "no")
-    return pd.concat([frame, drawn], ignore_index=True)
-
-
-def shifted(frame: pd.DataFrame, deviations: float) -> pd.DataFrame:
-    return frame.assign(x=frame["x"] + deviations * frame["x"].std())
-
-
-# Changes of a part that make a refresh suspicious, each with what it names; and sound changes.
+# Changes of a part that make a refresh suspicious, each with what it names.
 BAD = {
     "half of all labels at random": (half_random_labels, "max_fall: "),
     "a third class in a fifth of a file": (third_class, "max_class_changes: "),
@@ -100,7 +89,6 @@ BAD = {
         "the data lack columns: y, z",
     ),
 }
-SOUND = {"5% more rows": more_rows, "a small drift": lambda part, _: shifted(part, 0.1)}
 
 
 def killed_at(moment: str, code: str) -> None:

@@ -18,7 +18,6 @@ from flows.builtin.raw_files import (
     load_cancer,
     load_colours,
     load_faces,
-    load_mnist,
     read_idx,
     read_raw,
 )
@@ -107,35 +106,11 @@ def put(path, data):
     return path
 
 
-def test_idx_round_trip(tmp_path):
-    pixels = np.arange(24, dtype=np.uint8)
-    images = put(tmp_path / "i.gz", gzip.compress(idx(2, 3, 4, body=pixels.tobytes())))
-    digits = put(tmp_path / "l.gz", gzip.compress(idx(2, body=b"\3\7")))
-    raw = load_mnist(images, digits)
-    np.testing.assert_array_equal(raw.X, pixels.reshape(2, 12))
-    assert (raw.labels["digit"].tolist(), raw.image_shape) == ([3, 7], (3, 4))
-
-
 def test_cancer_drops_rows_with_missing_values(tmp_path):
     text = "1,5,1,1,1,2,1,3,1,1,2\n2,5,1,1,1,2,?,3,1,1,2\r\n\n3,10,1,1,1,2,1,3,1,1,4\r\n"
     raw = load_cancer(put(tmp_path / "c.data", text.encode()))
     assert raw.X.tolist() == [[5, 1, 1, 1, 2, 1, 3, 1, 1], [10, 1, 1, 1, 2, 1, 3, 1, 1]]
     assert raw.labels["diagnosis"].tolist() == [0, 1]
-
-
-def test_faces_are_sorted_and_others_ignored(tmp_path):
-    content = tar_of(
-        member("faces", b"", type=tarfile.DIRTYPE),
-        member("faces/zoe/zoe_up_sad_sunglasses_4.pgm"),
-        member(FACE),
-        member("faces/ann/ann_left_sad_open_2.pgm", b"another size"),
-        member("faces/ann/ann_up_sad_open_4.pgm.bad", b"broken"),
-    )
-    raw = load_faces(put(tmp_path / "f.tar.gz", content))
-    assert raw.X.shape == (2, 960)
-    assert raw.class_names == {"identity": ("ann", "zoe"), "pose": ("left", "up")}
-    assert raw.labels["pose"].tolist() == [0, 1]
-    np.testing.assert_array_equal(raw.X[0], np.frombuffer(PGM, np.uint8, offset=13))
 
 
 @pytest.mark.parametrize("case", RAW)

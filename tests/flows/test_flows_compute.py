@@ -14,7 +14,7 @@ import pytest
 from daskparts import scheduler as a_scheduler
 from daskparts import worker as a_worker
 from distributed import LocalCluster, default_client
-from serving import heard, living
+from serving import free_port, heard, living
 from serving import running as a_command
 from support import EXACT, Diary, store_own
 from waiting import wait
@@ -268,11 +268,12 @@ def test_workers_with_too_little_memory(here, tmp_path):
 
 
 @pytest.mark.parametrize("listens", [False, True])
-def test_nobody_or_something_else_at_that_address(here, monkeypatch, unused_port, listens):
+def test_nobody_or_something_else_at_that_address(here, monkeypatch, listens):
     """Something else takes the connection and says nothing: as a web server would, for ever."""
     monkeypatch.setattr("flows.compute.connection.ANSWER_SECONDS", 1.0)
-    address = f"tcp://127.0.0.1:{unused_port}"
-    with socket.create_server(("127.0.0.1", unused_port)) if listens else nullcontext():
+    port = free_port()
+    address = f"tcp://127.0.0.1:{port}"
+    with socket.create_server(("127.0.0.1", port)) if listens else nullcontext():
         ended = here("fit", "wine", "--plain", "--scheduler", address)
     assert f"no Dask scheduler answers at {address}" in ended.failed(1)
 

@@ -1,14 +1,9 @@
 """Tables of one's own on the command line: from a file to new features in a file."""
 
-import os
-import shutil
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
 from numpy.testing import assert_allclose
-from serving import folder_of_the_run, made_once
 from sklearn.base import clone
 from support import EXACT
 
@@ -40,22 +35,14 @@ def sales(tmp_path):
 
 def _fit(here, tmp_path, *options):
     path = tmp_path / "sales.csv"
-    ingested = here("ingest", path, "--label", "churned", "--keep", "id", "--plain", "--json")
+    assert here("ingest", path, "--label", "churned", "--keep", "id", "--plain").status == 0
     assert here("fit", "sales", "-q", 2, "--run", "two", "--plain", *options).status == 0
-    return ingested.answer
 
 
 @pytest.fixture
-def fitted(here, sales, tmp_path, tmp_path_factory):
+def fitted(here, sales, tmp_path):
     """Return the rows of sales.csv, which is stored and fitted as the run "two"."""
-    home = Path(os.environ["ISM_DASK_HOME"])
-
-    def make(folder):
-        _fit(here, tmp_path)
-        shutil.move(home, folder / "home")
-
-    made = made_once(folder_of_the_run(tmp_path_factory), "fitted-sales", make)
-    shutil.copytree(made / "home", home)
+    _fit(here, tmp_path, *DEPENDENCE)
     return sales
 
 
@@ -71,7 +58,7 @@ def test_columns_that_are_read_alike_share_a_line(here, tmp_path):
 
 
 def test_three_commands_from_a_table_to_new_features(here, sales, tmp_path):
-    assert _fit(here, tmp_path)["labels"] == {"churned": 2}
+    _fit(here, tmp_path)
     data = open_dataset("sales")
     X = data.X.read(0, N)
     expected = PredictiveIKDR(2, random_state=0).fit(X, data.y).transform(X)
@@ -113,7 +100,7 @@ def test_rows_that_do_not_fit_are_listed_at_once(here, fitted, tmp_path):
     data = open_dataset("sales")
     X = data.X.read(0, N)
     X[:, [name.startswith("region=") for name in data.feature_names or ()]] = 0.0
-    assert_allclose(pd.read_csv(out)[NEW], load_model("two").transform(X), atol=1e-9)
+    assert_allclose(pd.read_csv(out)[BY_HSIC], load_model("two").transform(X), atol=1e-9)
 
 
 def test_rows_of_a_built_in_data_set_come_from_it_and_from_files(here, fitted_wine, tmp_path):
@@ -342,7 +329,7 @@ def test_a_folder_of_parts_is_one_table(here, fitted, tmp_path):
     in_order = pd.concat([rows for _, rows in fitted.groupby("region")])
     new = pd.read_parquet(out)
     assert list(new["id"].astype(int)) == list(in_order["id"])
-    assert_allclose(new[NEW], load_model("two").transform(in_order))
+    assert_allclose(new[BY_HSIC], load_model("two").transform(in_order))
     rows[:0].drop(columns="region").to_parquet(tmp_path / "parts" / "region=south" / "a.parquet")
     fewer = here("transform", "two", tmp_path / "parts", "-o", tmp_path / "fewer.csv", "--json")
     assert fewer.answer["rows"] == (fitted["region"] != "south").sum()

@@ -31,17 +31,6 @@ def _every_pass(monkeypatch):
     monkeypatch.setattr(flows.progress.watching, "_EVERY", 1e-4)
 
 
-def test_a_part_tells_of_the_whole():
-    diary = Diary()
-    with watch_progress(diary):
-        fold = ProgressShare(0.2, 0.6, "fold 2 of 10")
-        fold.report(0.5, "iteration 3")
-        fold.until(0.5).report(1.0)
-        ProgressShare().report(0.75, "alone")
-    assert diary.shares == pytest.approx([0.4, 0.4, 0.75])
-    assert diary.texts == ["fold 2 of 10, iteration 3", "fold 2 of 10", "alone"]
-
-
 class Clock:
     """A clock that a test moves on."""
 

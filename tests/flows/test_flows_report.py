@@ -245,7 +245,7 @@ NAMES = {
 POINTS = np.random.default_rng(0).normal(size=(1000, 2))
 AXES = {"axis_names": ("x", "y")}
 CODES = np.arange(1000) % len(NAMES)
-LINES = {"places": [1, 2, 3], "lines": dict.fromkeys(NAMES, [1.0, np.nan, 0.1])}
+LINES = {"places": [1, 2, 3], "lines": {key: [1.0, np.nan, 0.1] for key in NAMES}}
 SETTLING = {"numbers": [1, 2, 3], "values": [1e-2, 0.0, 1e-5], "unit": "iteration"}
 SVG = "{http://www.w3.org/2000/svg}"
 FIGURE = partial(drawn, "<b>", "&\x00")

@@ -2,10 +2,8 @@
 
 import os
 import re
-import shutil
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -286,31 +284,6 @@ def test_who_is_thought_dead_and_wakes_up_keeps_nothing(settings):
     assert find_lease("mine").host == "elsewhere"
     assert find_lease("mine").held
     assert PartialResults.of_run("mine").keys() == []
-
-
-def test_a_run_that_is_dropped_is_not_taken_with_it(settings, monkeypatch):
-    """Who waits for the lock of a folder that goes away finds another one."""
-    taken = []
-
-    def take():
-        with hold_lease("mine", "fit", settings.to_json(), lambda: False):
-            taken.append(find_lease("mine"))
-
-    remove = shutil.rmtree
-
-    def slowly(path, **given):
-        if other.ident is None:  # it removes its own, in the end
-            other.start()
-            time.sleep(0.3)
-        remove(path, **given)
-
-    other = threading.Thread(target=take)
-    with monkeypatch.context() as patch:
-        patch.setattr("flows.services.leases.shutil.rmtree", slowly)
-        with hold_lease("mine", "fit", settings.to_json(), lambda: False):
-            patch.setattr("flows.services.leases.Lease.held", False)
-    other.join(120)
-    assert [each.run for each in taken] == ["mine"]
 
 
 def test_rows_that_cannot_be_read_are_no_reason_to_lose_what_is_known(settings):

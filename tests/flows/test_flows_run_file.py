@@ -119,32 +119,16 @@ def test_what_is_wrong_is_named_with_its_line(run_file, line, instead, at, messa
 
 def test_a_fit_is_cross_validated_in_one_file(here, run_file):
     """Labels may be a list; [crossval] has the settings of [fit] but for its own."""
-    table = run_file.parent / "sales.csv"
-    frame = pd.read_csv(table)
-    frame.assign(spent=frame["age"] ** 2, lost=frame["visits"]).to_csv(table, index=False)
-    run_file.write_text(
-        """
-run = "two"
-[data]
-source = "sales.csv"
-label = ["spent", "lost"]
-drop = ["id", "left us"]
-[fit]
-n_components = 2
-criterion = "dependence"
-kernel = "polynomial"
-degree = 2
-"""
-    )
-    assert here("run", run_file, "--plain", "--json").answer["label"] == "spent,lost"
-    text = run_file.read_text().replace('["spent", "lost"]', '"left us"')
-    text = text.replace('["id", "left us"]', '["id", "spent", "lost"]')
+    text = RUN_FILE.partition("[[")[0].replace('report = "churn.html"\n', "")
+    text = f'{text}criterion = "dependence"\n'
+    run_file.write_text(text.replace('"left us"', '["age", "income"]'))
+    assert here("run", run_file, "--plain", "--json").answer["label"] == "age,income"
     run_file.write_text(f"{text}[crossval]\nfolds = 2\nmax_iter = 9\n")
     jsonschema.validate(tomllib.loads(run_file.read_text()), json.loads(SCHEMA.read_text()))
     assert "folds=2" in here("run", run_file, "--dry-run", "--force").out
     answer = here("run", run_file, "--plain", "--force", "--json").answer
     assert answer["fitted_kernel"] == KERNEL
-    assert (answer["run"], answer["crossval"]["run"]) == ("two", "two-crossval")
+    assert (answer["run"], answer["crossval"]["run"]) == ("churn", "churn-crossval")
     fitted, validated = answer["settings"], answer["crossval"]["settings"]
     assert (validated["folds"], validated["max_iter"]) == (2, 9)
     assert all(validated[key] == fitted[key] for key in ("degree", "n_components"))

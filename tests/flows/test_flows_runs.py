@@ -126,11 +126,6 @@ def test_a_sample_is_of_two_thousand_rows_and_the_same_for_a_seed():
     assert one.sample.points.shape == (2000, 3)
     np.testing.assert_array_equal(one.sample.points, two.sample.points)
     assert not np.array_equal(one.sample.values, other.sample.values)
-    data = ensure_stored("own", None)
-    rows = one.transform(data.X.read(0, 2500)).astype(np.float32)
-    codes = {tuple(row): code for row, code in zip(rows, data.y, strict=True)}
-    pairs = zip(one.sample.points, one.sample.values, strict=True)
-    assert all(codes[tuple(point)] == value for point, value in pairs)
 
 
 def test_a_crossval_gives_way_to_the_next_only_where_nobody_named_it():

@@ -2,7 +2,6 @@
 
 import asyncio
 import base64
-import signal
 import tempfile
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from tornado.websocket import websocket_connect
 from waiting import ask
 
 from flows.services.service import TEMPORARY, service_processes, services_folder
-from flows.supervisor import service_records
 from flows.tracking.server import prefect_environment
 from storage import home
 
@@ -126,13 +124,6 @@ def test_a_folder_of_temporary_files_that_another_user_made(up, here, monkeypatc
     for each in service_processes():
         assert each.environ()["TMPDIR"] == str(own)
     assert (own / "dask-scratch-space").is_dir()
-
-
-def test_nothing_is_left_when_it_ends(up):
-    up.process.send_signal(signal.SIGINT)
-    up.process.communicate(timeout=100)
-    assert up.process.returncode == 0
-    assert (service_processes(), service_records()) == (set(), [])
 
 
 def _only(address):

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 from daskparts import ran
+from serving import free_port
 from support import small_disk, store_own
 from waiting import served
 
@@ -51,9 +52,9 @@ def test_alerts_of_the_server_link_to_its_pages_and_old_runs_are_forgotten():
     assert done.stdout == "http://127.0.0.1:4321 events flow_runs orphans\n", done.stderr
 
 
-def test_a_configured_server_is_never_replaced(here, monkeypatch, unused_port):
+def test_a_configured_server_is_never_replaced(here, monkeypatch):
     _keep_environment(monkeypatch)
-    monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{unused_port}/api")
+    monkeypatch.setenv("PREFECT_API_URL", f"http://127.0.0.1:{free_port()}/api")
     assert "which PREFECT_API_URL names" in here("crossval", "wine").failed(1)
     assert live_record("prefect-server") is None
 
@@ -69,15 +70,16 @@ def test_a_stale_record_is_not_another_process():
     assert stop_all() == []
 
 
-def test_a_service_takes_its_last_port_again(unused_port):
+def test_a_service_takes_its_last_port_again():
+    port = free_port()
     services_folder().mkdir(parents=True)
-    ServiceRecord(name="up", created=1.0, options={"port": unused_port}).write()
+    ServiceRecord(name="up", created=1.0, options={"port": port}).write()
     last = partial(_choose_ports, ServiceSettings(), {"port"}, print)
-    assert last() == {"port": unused_port}
-    with socket.create_server(("127.0.0.1", unused_port)):
+    assert last() == {"port": port}
+    with socket.create_server(("127.0.0.1", port)):
         # Else one that stays the same as long as the other stays.
         first, again = last(), last()
-    assert unused_port != first["port"] == again["port"]
+    assert port != first["port"] == again["port"]
 
 
 def test_a_full_disk_is_named_under_prefect(tmp_path, monkeypatch):

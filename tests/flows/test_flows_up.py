@@ -1,9 +1,10 @@
 """What `ism-dask up` keeps up: it answers, on this machine only, and ends without a trace."""
 
+import re
+import shlex
 import signal
 import socket
 import sqlite3
-import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -12,13 +13,14 @@ from urllib.parse import urlsplit
 import numpy as np
 import psutil
 import pytest
-import yaml
+from daskparts import ran
 from distributed import Client
-from serving import LOOPBACK, begun, flow_run_of, heard, listened, running, start_up
-from support import EXACT
+from serving import LOOPBACK, answer_of, begun, flow_run_of, heard, listened, running, start_up
+from support import EXACT, exact_fit
 from waiting import answers, ask, wait
 
 from flows import supervisor
+from flows.compute.session import Session
 from flows.errors import FlowError
 from flows.runs.fit import run_fit
 from flows.services.liveness import is_running
@@ -33,30 +35,34 @@ from flows.services.service import (
 from flows.settings.runs import FitSettings
 from flows.supervisor import running_services, service_records, stop_all
 from flows.tracking.server import report_url
-from storage import load_model, saved_run_path
+from storage import load_model
 
-DEPLOYMENTS = Path(__file__).parents[2] / "deploy" / "prefect.yaml"
+ROOT = Path(__file__).parents[2]
+DEPLOYMENTS = ROOT / "deploy/prefect.yaml"
 SERVICES = ("prefect-server", "reports", "dask-scheduler", "dask-workers", "prefect-worker")
 
 
 @pytest.fixture(scope="module")
-def _soon(_started_up, tmp_path_factory):
-    _deploy(_started_up, tmp_path_factory.mktemp("soon") / "prefect.yaml")
+def nightly(_started_up):
+    """Deploy as `make deploy` does; return the deployment."""
+    words = ("-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", DEPLOYMENTS)
+    ran(sys.executable, *words, PREFECT_API_URL=_started_up.api).check_returncode()
+    return _started_up.deployment("fit/nightly-mnist")
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("_soon")
-def test_what_is_scheduled_runs_and_what_cannot_is_refused(up):
-    """First of them, for until it is paused, the deployment runs every ten seconds."""
-    found = up.deployment("fit/nightly-mnist")
-    assert found["description"].endswith("UTC.")
-    assert found["schedules"][0]["schedule"]["timezone"] == "UTC"
-    refused = up.begun(dataset="wine", n_components="many")
+def test_a_run_that_is_deployed_is_done_and_a_wrong_one_refused(up, nightly):
+    assert nightly["description"].endswith("UTC.")
+    assert nightly["schedules"][0]["schedule"]["timezone"] == "UTC"
+    settings = FitSettings.parse(nightly["parameters"]["settings"])
+    assert (settings.dataset, settings.criterion) == ("mnist", "dependence")
+    sent = {"parameters": {"settings": {"dataset": "wine", "n_components": "many"}}}
+    begun = f"deployments/{nightly['id']}/create_flow_run"
+    refused = answer_of(up.api, "POST", begun, json=sent)
     assert (refused.status_code, "n_components" in refused.text) == (409, True)
-    run = wait(lambda: up.run_that_is("COMPLETED"))
-    assert run["auto_scheduled"]
-    assert saved_run_path("soon") is not None
-    up.request("PATCH", f"deployments/{up.soon}", json={"paused": True})
+    wine = FitSettings(dataset="wine", sigma="median", run="soon", scheduler=settings.scheduler)
+    run = up.begin(nightly["id"], wine)
+    wait(lambda: up.run(run)["state_type"] == "COMPLETED")
     run_fit(FitSettings(dataset="wine", sigma="median", run="plain"))
     assert np.array_equal(load_model("soon").components, load_model("plain").components)
 
@@ -107,6 +113,45 @@ def test_a_run_has_its_page_on_the_report_server(up, apart):
     assert '<a href="runs/shown.html">shown</a>' in ask("GET", up.answer["reports"]).text
     page = ask("GET", report_url("shown"))
     assert (page.status_code, "shown" in page.text) == (200, True)
+
+
+def words_of_the_demo():
+    """Return the words of the command of `make demo`, without the program."""
+    recipe = re.search(r"^demo: .*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.M)[1]
+    assert "ism-dask up --detach --workers 2 " in recipe
+    (words,) = re.findall(r"ism-dask (crossval .+?) \\$", recipe, re.M)
+    return shlex.split(words)
+
+
+@pytest.mark.long
+def test_the_demo_has_ism_and_prediction_side_by_side_on_a_cluster(here, up, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    tasks, workers, close = {}, [], Session.close
+    assert words_of_the_demo()[-2:] == ["--scheduler", "up"]
+
+    def counted(session):
+        def counts(dask_scheduler):
+            prefixes = dask_scheduler.task_prefixes.items()
+            return {name: prefix.state_counts["memory"] for name, prefix in prefixes}
+
+        tasks.update(session.client.run_on_scheduler(counts))
+        workers.extend(session.client.run(lambda dask_worker: dask_worker.nanny))
+        close(session)
+
+    monkeypatch.setattr(Session, "close", counted)
+    ended = here(*words_of_the_demo())
+    assert (ended.status, ended.err) == (0, "")
+    assert ended.out.startswith(f"run: {up.answer['ui']}/runs/flow-run/")
+    rows = re.findall(r"^ ([A-Za-z ]+?)  .*  (\d\.\d{4}) *$", ended.out, re.MULTILINE)
+    accuracies = {name: float(accuracy) for name, accuracy in rows}
+    assert list(accuracies)[:3] == ["ISM", "prediction", "PCA"]
+    assert {"LDA", "chance"} < set(accuracies)
+    assert min(accuracies["ISM"], accuracies["prediction"]) > 0.95
+    assert accuracies["chance"] < 0.5
+    assert "One row of 178 is 0.0056 of the accuracy" in ended.words
+    assert len(workers) == 2
+    # In each fold, workers compute J and Phi of the training rows once for each iteration of ISM.
+    assert tasks["phi_of_pairs"] >= 20, tasks
 
 
 def test_prefects_pages_work_on_any_port(up, browser):
@@ -198,11 +243,9 @@ def test_what_dies_ends_all_of_it_with_an_error(up, tmp_path, monkeypatch, here)
 
 
 @pytest.mark.long
-@pytest.mark.usefixtures("_soon")
-def test_ctrl_c_ends_all_of_it_and_the_runs_too(up):
-    endless = {"dataset": "own", "criterion": "dependence", "engine": "exact", "tol": 1e-12}
-    run = up.begun(**endless, run="long").json()["id"]
-    wait(lambda: up.run_that_is("RUNNING"))
+def test_ctrl_c_ends_all_of_it_and_the_runs_too(up, nightly):
+    run = up.begin(nightly["id"], exact_fit("long"))
+    wait(lambda: up.run(run)["state_type"] == "RUNNING")
     members = up.members
     ports = {address[1] for process in members for address in heard(process)}
     up.process.send_signal(signal.SIGINT)
@@ -265,23 +308,6 @@ def test_nothing_runs(here):
     assert here("up", "--status").out == "nothing runs; start it with `ism-dask up`\n"
     assert here("up", "--stop").out == "no service of ism-dask runs\n"
     assert service_records() == []
-
-
-def _deploy(up, file):
-    """Deploy as `make deploy` does, and a copy of one deployment that runs every ten seconds."""
-    known = yaml.safe_load(DEPLOYMENTS.read_text())
-    nightly = next(each for each in known["deployments"] if each["name"] == "nightly-mnist")
-    settings = {"dataset": "wine", "sigma": "median", "run": "soon", "force": True}
-    settings["scheduler"] = "up"  # as the nightly one has it
-    assert nightly["parameters"]["settings"]["scheduler"] == "up"
-    often = {"name": "soon", "schedules": [{"interval": 10}]}
-    known["deployments"].append({**nightly, **often, "parameters": {"settings": settings}})
-    file.write_text(yaml.safe_dump(known))
-    command = ["prefect", "--no-prompt", "deploy", "--all", "--prefect-file", str(file)]
-    environment = {**up.environment, "PREFECT_API_URL": up.api, "DO_NOT_TRACK": "1"}
-    subprocess.run(
-        [sys.executable, "-m", *command], env=environment, check=True, stdout=subprocess.DEVNULL
-    )
 
 
 def _gone(up):
