@@ -115,7 +115,15 @@ class DaskCluster:
         # Else the processes that start look for their first imports in the folder of the command,
         # which may be a folder that others fill.
         os.environ["PYTHONSAFEPATH"] = "1"
-        kind = self._class
+        try:
+            with block_signal_handlers():
+                kind = resolve_name(self.cluster)
+        except (ImportError, AttributeError, ValueError) as error:
+            raise FlowError(
+                f"`cluster` is {self.cluster!r}, which is not found ({error}); expected a class "
+                "such as distributed.LocalCluster, or dask_jobqueue.SLURMCluster (pip install "
+                "'ism-dask[jobqueue]')"
+            ) from error
         defaults = _DEFAULTS.get(self.cluster.partition(".")[0], {})
         options = {**_joined(defaults, self.options), "silence_logs": logging.CRITICAL}
         with ExitStack() as stack:
@@ -156,18 +164,6 @@ class DaskCluster:
                 awaited=f"the workers of {self.cluster}",
                 none_came="see the list of your jobs, if it submits some, and the logs of workers",
             )
-
-    @property
-    def _class(self) -> Any:
-        try:
-            with block_signal_handlers():
-                return resolve_name(self.cluster)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise FlowError(
-                f"`cluster` is {self.cluster!r}, which is not found ({error}); expected a class "
-                "such as distributed.LocalCluster, or dask_jobqueue.SLURMCluster (pip install "
-                "'ism-dask[jobqueue]')"
-            ) from error
 
 
 async def _submitted(cluster: Any) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urljoin
 
-import httpx
-
-from flows.services.service import HOST, HOSTS, Service
+from flows.services.service import HOST, HOSTS, Service, answer_of
 from flows.settings.base import ServiceSettings
 
 # Share of the machine's memory for all workers together. The scheduler, the servers and the user
@@ -68,11 +67,10 @@ def dask_workers(settings: ServiceSettings, scheduler: Service) -> Service:
 
 def _count_workers(dashboard: str | None) -> int | None:
     """Return the number of workers of the scheduler with this dashboard; None without answer."""
-    try:
-        reply = httpx.get(urljoin(str(dashboard), "/json/counts.json"), timeout=5.0)
-        return int(reply.json()["workers"]) if reply.is_success else None
-    except (httpx.HTTPError, KeyError, ValueError):
-        return None
+    with suppress(KeyError, ValueError):
+        reply = answer_of(urljoin(str(dashboard), "/json/counts.json"))
+        return int(reply.json()["workers"]) if reply else None
+    return None
 
 
 # The number of messages that each connection remembers for debugging, with the W that is in them.

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 
 from flows.errors import FlowError
@@ -94,15 +95,19 @@ class Service:
 
         A program of another user may have taken a port first. It must not get a password.
         """
-        return self.ports <= _ports_of(process) and self.is_ready()
+        heard = set()
+        with suppress(psutil.Error, OSError):
+            sockets = process.net_connections("tcp")
+            heard = {each.laddr.port for each in sockets if each.status == psutil.CONN_LISTEN}
+        return self.ports <= heard and self.is_ready()
 
 
-def _ports_of(process: psutil.Process) -> set[int]:
-    """Return the ports that a process listens on."""
-    with suppress(psutil.Error, OSError):
-        sockets = process.net_connections("tcp")
-        return {each.laddr.port for each in sockets if each.status == psutil.CONN_LISTEN}
-    return set()
+def answer_of(address: str, seconds: float = 5.0, **more: Any) -> httpx.Response | None:
+    """Return the answer of a server if it is a good one, else None."""
+    with suppress(httpx.HTTPError, httpx.InvalidURL):
+        reply = httpx.get(address, timeout=seconds, **more)
+        return reply if reply.is_success else None
+    return None
 
 
 def choose_port(title: str, candidates: Sequence[int], taken: Container[int], tell: Tell) -> int:
@@ -142,7 +147,20 @@ def services_lock() -> Iterator[None]:
 
 def start_services(services: Sequence[Service], tell: Tell) -> None:
     """Start services, all at once, and wait until they are ready."""
-    for service, process in [(each, _launch(each, tell)) for each in services]:
+    processes = []
+    for service in services:
+        process = launch_process(service.command, service.name, service.environment)
+        processes.append(process)
+        ServiceRecord(
+            pid=process.pid,
+            created=process_start(process),
+            name=service.name,
+            address=service.address,
+            page=service.page,
+        ).write()
+        where = service.page or service.address
+        tell(f"starting the {service.title} at {where} (process {process.pid})")
+    for service, process in zip(services, processes, strict=True):
         until, what = time.monotonic() + _READY_SECONDS, ""
         while not service.is_up(process):
             if process.poll() is not None:
@@ -152,20 +170,6 @@ def start_services(services: Sequence[Service], tell: Tell) -> None:
             if what:
                 raise FlowError(f"the {service.title} {what}; {log_end(service.name)}")
             time.sleep(0.2)
-
-
-def _launch(service: Service, tell: Tell) -> psutil.Popen:
-    process = launch_process(service.command, service.name, service.environment)
-    ServiceRecord(
-        pid=process.pid,
-        created=process_start(process),
-        name=service.name,
-        address=service.address,
-        page=service.page,
-    ).write()
-    where = service.page or service.address
-    tell(f"starting the {service.title} at {where} (process {process.pid})")
-    return process
 
 
 def launch_process(

@@ -18,7 +18,7 @@ from urllib.parse import unquote
 import httpx
 
 from flows.errors import FlowError
-from flows.services.service import HOST, HOSTS, Service, live_record
+from flows.services.service import HOST, HOSTS, Service, answer_of, live_record
 from flows.settings.base import POOL
 from storage import home, reports_folder
 from storage.atomic import explain_os_errors, make_folder
@@ -114,10 +114,8 @@ def prefect_worker(api: str, pool: str | None = None) -> Service:
 
 def _is_served(api: str, pool: str) -> bool:
     """Return whether the server has heard of a worker of the work pool lately."""
-    with suppress(httpx.HTTPError, ValueError):
-        reply = httpx.get(f"{api}/work_pools/{pool}", auth=basic_auth(), timeout=5.0)
-        return reply.is_success and reply.json()["status"] == "READY"
-    return False
+    reply = answer_of(f"{api}/work_pools/{pool}", auth=basic_auth())
+    return reply is not None and reply.json()["status"] == "READY"
 
 
 def report_server(port: int) -> Service:
@@ -133,15 +131,8 @@ def report_server(port: int) -> Service:
             *("http.server", str(port), "--bind", HOST),
             *("--directory", str(reports_folder().absolute())),
         ],
-        is_ready=partial(_answers, address),
+        is_ready=lambda: answer_of(address) is not None,
     )
-
-
-def _answers(address: str) -> bool:
-    """Return whether a server answers."""
-    with suppress(httpx.HTTPError):
-        return httpx.head(address, timeout=5.0).is_success
-    return False
 
 
 def report_url(run: str) -> str:
@@ -255,9 +246,6 @@ def without_password(text: str) -> str:
 
 def is_healthy(api: str, seconds: float = 5.0) -> bool:
     """Return whether a Prefect server answers whose API is at `api`."""
-    try:
-        reply = httpx.get(f"{api.rstrip('/')}/health", timeout=seconds)
-    except (httpx.HTTPError, httpx.InvalidURL):
-        return False
+    reply = answer_of(f"{api.rstrip('/')}/health", seconds)
     # Another program that listens on the port would not reply like this.
-    return reply.is_success and reply.text.strip() == "true"
+    return reply is not None and reply.text.strip() == "true"
