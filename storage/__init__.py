@@ -30,7 +30,6 @@ from storage.models import (
     Model,
     Sample,
     load_model,
-    new_feature_name,
     save_model,
 )
 from storage.partial_results import Checkpoints, PartialResults

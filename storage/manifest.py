@@ -22,9 +22,6 @@ MANIFEST = "manifest.json"
 FORMAT = 1
 # Threads that read files for their digests.
 _THREADS = 2
-REPAIR_ADVICE = (
-    "a data set: ingest it again with --force (force=True); a model: fit and save it again"
-)
 
 
 @dataclass(frozen=True)
@@ -171,7 +168,8 @@ def damaged_store(root: Path, name: str, what: str) -> DamagedStore:
     """Return the error for a damaged file of a store; `what` is the defect."""
     return DamagedStore(
         f"`{name}` in {root} is damaged: {what}. "
-        f"If it was replaced since it was opened, open it again; else {REPAIR_ADVICE}.",
+        "If it was replaced since it was opened, open it again; else a data set: ingest it again "
+        "with --force (force=True); a model: fit and save it again.",
         name,
         what,
     )

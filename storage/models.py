@@ -19,8 +19,6 @@ from storage.runs import FORMAT_VERSION, MODELS, existing_path, save_results
 from storage.saved_arrays import RECORD, open_arrays
 from storage.store import read_again, reading
 
-# The paradigm of a fit to labels, as a clustering has one.
-SUPERVISED, PREDICTIVE = "supervised", "predictive"
 # The criterion of a fit whose estimator is the predictive one.
 PREDICTION = "prediction"
 
@@ -142,14 +140,10 @@ class Model:
 
     def get_feature_names_out(self) -> tuple[str, ...]:
         """Return the names of the new features: those that the estimator gives them."""
-        numbers = range(len(self.components))
-        return tuple(new_feature_name(number, self._paradigm) for number in numbers)
-
-    @property
-    def _paradigm(self) -> str:
-        """The first part of the name of the estimator that made the model."""
-        by_criterion = PREDICTIVE if self.config.get("criterion") == PREDICTION else SUPERVISED
-        return str(self.metrics.get("paradigm", by_criterion))
+        # scikit-learn names new features by the estimator's class.
+        by_criterion = "predictive" if self.config.get("criterion") == PREDICTION else "supervised"
+        paradigm = self.metrics.get("paradigm", by_criterion)
+        return tuple(f"{paradigm}ikdr{number}" for number in range(len(self.components)))
 
     def transform(self, X: Any) -> NDArray[Any]:
         """Return the new features of rows X.
@@ -203,14 +197,6 @@ class Model:
         from storage.tables.schema import TableSchema  # noqa: PLC0415
 
         return encode_frame(X, TableSchema.from_json(self.table))
-
-
-def new_feature_name(number: int, paradigm: str = SUPERVISED) -> str:
-    """Return the name of a new feature, counted from 0, as `get_feature_names_out` has it.
-
-    `paradigm` is that of a clustering: scikit-learn names new features by the estimator's class.
-    """
-    return f"{paradigm}ikdr{number}"
 
 
 def save_model(name: str, model: Model, *, check: Callable[[], None] = lambda: None) -> Path:

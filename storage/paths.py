@@ -8,14 +8,12 @@ from pathlib import Path
 
 from storage.errors import UnsafeName
 
-HOME_VARIABLE = "ISM_DASK_HOME"
-
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}")
 
 
 def home() -> Path:
     """Return the folder of data sets and runs: `ISM_DASK_HOME` or `~/.ism-dask`."""
-    return Path(os.environ.get(HOME_VARIABLE) or "~/.ism-dask").expanduser()
+    return Path(os.environ.get("ISM_DASK_HOME") or "~/.ism-dask").expanduser()
 
 
 def safe_name(name: str, what: str = "name") -> str:

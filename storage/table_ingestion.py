@@ -200,13 +200,8 @@ def _store_table(
     return open_dataset(name)
 
 
-def write_piece(
-    job: Job, folder: Path, schema: TableSchema, on_rows: OnRows = lambda _: None
-) -> Piece:
-    """Encode the rows of a piece of a table, and write its whole chunks into the group `folder`.
-
-    `on_rows` is called with the number of rows so far.
-    """
+def write_piece(job: Job, folder: Path, schema: TableSchema) -> Piece:
+    """Encode the rows of a piece of a table, and write its whole chunks into the group `folder`."""
     X = zarr.open_array(folder, path="X", mode="r+", zarr_format=3)
     chunk_rows = X.chunks[0]
     labels: dict[str, list[Array]] = {label.key: [] for label in schema.labels}
@@ -221,7 +216,6 @@ def write_piece(
         else:
             piece.ends.append((row, rows.copy()))  # the memory is used again
         row += len(rows)
-        on_rows(row - job.start)
     if row != job.start + job.rows:
         raise _changed(job.part.description)
     if job.rows:

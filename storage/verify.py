@@ -38,9 +38,6 @@ from storage.runs import (
 )
 from storage.store import chunk_digest, chunked_digest
 
-# How often a store is read at most if another process replaces it during each reading.
-_TRIES = 5
-
 OnBytes = Callable[[int], None]
 
 
@@ -121,13 +118,11 @@ def _problems_at(path: Path, check: Check, on_bytes: OnBytes) -> Iterator[Proble
 
 def _check_store(read: Callable[[Path], object], root: Path, on_bytes: OnBytes) -> list[Problem]:
     """Return the problems of a store that `read` reads, once all its files are whole."""
-    problems: list[Problem] = []
-    for _ in range(_TRIES):
-        before = _inode(root)
-        problems = [] if before is None else list(_problems_of_store(root, read, on_bytes))
-        if not problems or _inode(root) == before:
-            break
-    return problems
+    while (before := _inode(root)) is not None:
+        problems = list(_problems_of_store(root, read, on_bytes))
+        if not problems or _inode(root) == before:  # else another process has replaced it
+            return problems
+    return []
 
 
 def _problems_of_store(
@@ -211,8 +206,7 @@ def _problems_of_published(name: str, history: Sequence[Mapping[str, Any]]) -> I
             yield Problem(
                 run_folder(run), f"the run is missing, but the history of {name!r} has it"
             )
-    # Dated runs, which have no run file, may be removed.
-    if not any(each.get("state") == "published" and each.get("file") for each in history):
+    if not any(each.get("state") == "published" for each in history):
         return
     # A refresh that is under way, or was killed, has published the next run already.
     published, upcoming = model_hash(name), model_hash(refresh_run(name, len(runs) + 1))

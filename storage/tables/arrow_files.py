@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import chain, count
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -27,8 +27,6 @@ _BUFFER_BYTES = 2**18
 _MOST_TEXT_BYTES = 2**30
 # The columns in which pandas stores the index of a frame.
 _INDEX = re.compile(r"__index_level_\d+__")
-# The value of a hive folder whose rows have none.
-_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 # Types of columns that are known, by name; those of other columns of text files are inferred.
 Types = Mapping[str, pa.DataType]
@@ -71,9 +69,6 @@ def _read_parquet(
     folders = pa_dataset.get_partition_keys(fragment.partition_expression)
     fields = [schema.field(name) for name in columns]
     stored = [field for field in fields if field.name not in folders]
-    if not stored:
-        yield from _read_fragment(fragment.subset(row_group_ids=row_groups), schema, None, columns)
-        return
     texts = [field.name for field in stored if field.type in (pa.string(), pa.large_string())]
     with fragment.filesystem.open_input_file(fragment.path) as file:
         parquet = pq.ParquetFile(
@@ -181,39 +176,14 @@ def open_dataset(
     files: TableFiles, file_format: Any, schema: pa.Schema | None = None
 ) -> pa_dataset.Dataset:
     """Open files as one data set; `key=value` folders below a given folder are columns."""
-    partitioning = None
-    if columns := _columns_of_folders(files):
-        partitioning = pa_dataset.partitioning(pa.schema(columns), flavor="hive")
     return pa_dataset.dataset(
         list(files.paths),
         schema=schema,
         format=file_format,
         filesystem=None if files.is_local else files.filesystem,
-        partitioning=partitioning,
+        partitioning=pa_dataset.partitioning(flavor="hive") if files.folder else None,
         partition_base_dir=files.folder,
     )
-
-
-def _columns_of_folders(files: TableFiles) -> list[pa.Field]:
-    """Return the columns that `key=value` folders below the given one are.
-
-    pyarrow alone would read 01 and 1 as one number.
-    """
-    values: dict[str, set[str]] = {}
-    for path in files.paths if files.folder is not None else ():
-        below = PurePosixPath(path.removeprefix(str(files.folder))).parts[:-1]
-        for key, is_pair, value in (part.partition("=") for part in below):
-            if is_pair:
-                values.setdefault(key, set()).add(value)
-    return [
-        pa.field(key, pa.int64() if all(map(_is_whole, found - {_NO_VALUE})) else pa.string())
-        for key, found in values.items()
-    ]
-
-
-def _is_whole(text: str) -> bool:
-    """Return whether a text is a whole number as it would be written, without further zeros."""
-    return re.fullmatch(r"0|-?[1-9]\d{0,17}", text) is not None
 
 
 def _check_decoded_bytes(name: str, values: pa.DictionaryArray, path: str) -> None:

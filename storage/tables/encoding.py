@@ -120,16 +120,8 @@ def empty_scan(kinds: Mapping[str, str], options: TableOptions) -> TableScan:
     return TableScan({name: Column(name, kind, most=most) for name, kind in kinds.items()})
 
 
-def scan_part(
-    part: Part,
-    kinds: Mapping[str, str],
-    options: TableOptions,
-    on_rows: Callable[[int], None] = lambda _: None,
-) -> TableScan:
-    """Read columns of these kinds once, and return what they hold.
-
-    `on_rows` is called with the number of rows read so far.
-    """
+def scan_part(part: Part, kinds: Mapping[str, str], options: TableOptions) -> TableScan:
+    """Read columns of these kinds once, and return what they hold."""
     scan = empty_scan(kinds, options)
     apart = frozenset(options.apart)
     for batch in part.batches(list(kinds)):
@@ -142,8 +134,7 @@ def scan_part(
             ):
                 known.add(_count(known, column.null_count, values, known.name in apart))
         scan.rows += columns.num_rows
-        scan.rows_left_out += columns.num_rows - used.num_rows
-        on_rows(scan.rows)
+        scan.rows_stored += used.num_rows
     return scan
 
 

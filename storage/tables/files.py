@@ -103,12 +103,8 @@ class TableFiles:
 
     def start(self, size: int) -> bytes:
         """Return the first bytes of the first file, unpacked, at most `size`."""
-        path = self.paths[0]
-        try:
-            with self.filesystem.open(path, "rb", compression="infer") as handle:
-                return bytes(handle.read(size))
-        except EOFError as error:
-            raise TableError(f"cannot read {path}: {error}") from error
+        with self.filesystem.open(self.paths[0], "rb", compression="infer") as handle:
+            return bytes(handle.read(size))
 
     def _version(self, path: str) -> SourceFile:
         shown = path if self.is_local else self.filesystem.unstrip_protocol(path)

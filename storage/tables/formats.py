@@ -61,8 +61,8 @@ def _read_frame(rows: pa.Table, columns: list[str]) -> list[pa.RecordBatch]:
 
 def _as_table(frame: Any) -> pa.Table:
     """Return a frame or a matrix as a pyarrow Table; one of Dask is computed."""
-    if hasattr(frame, "to_dataframe") and hasattr(frame, "data_vars"):  # an xarray Dataset
-        frame = frame.to_dataframe()
+    if hasattr(frame, "data_vars") or len(getattr(frame, "coords", ())):  # xarray, with names
+        frame = frame.to_pandas()
     if hasattr(frame, "compute"):
         frame = frame.compute()
     if hasattr(frame, "iloc") and hasattr(frame, "columns"):  # pandas; its index is no column
@@ -80,14 +80,7 @@ def _as_table(frame: Any) -> pa.Table:
         raise TableError(
             f"a {type(frame).__name__} is no table; expected a path, a frame or a matrix"
         )
-    return matrix_table(values, _column_names(frame))
-
-
-def _column_names(matrix: Any) -> list[str] | None:
-    """Return the names of the columns of an xarray matrix, None for a matrix that has none."""
-    coordinates = getattr(matrix, "coords", {})
-    column = matrix.dims[1] if coordinates else ""
-    return [str(each) for each in coordinates[column].values] if column in coordinates else None
+    return matrix_table(values)
 
 
 def _open_matrix(path: str) -> NDArray[Any]:

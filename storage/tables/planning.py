@@ -167,7 +167,7 @@ def _decided(
         labels=tuple(labels),
         dropped=tuple(name for name in table.schema.names if name not in used),
         rows=scan.rows,
-        rows_left_out=scan.rows_left_out,
+        rows_left_out=scan.rows - scan.rows_stored,
         dtype="float32" if all(map(_fits_float32, types)) else "float64",
     )
     check_encoded_names(schema)

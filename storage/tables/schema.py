@@ -165,26 +165,18 @@ class Column:
 
 @dataclass
 class TableScan:
-    """The columns and rows of a table, or of a piece of it, as a scan has counted them.
-
-    If rows that lack a value in any of the columns are left out, it has their number.
-    """
+    """The columns and rows of a table, or of a piece of it, as a scan has counted them."""
 
     columns: dict[str, Column]
     rows: int = 0
-    rows_left_out: int = 0
-
-    @property
-    def rows_stored(self) -> int:
-        """The number of rows that are not left out."""
-        return self.rows - self.rows_left_out
+    rows_stored: int = 0  # those that are not left out because they lack a value
 
     def add(self, other: TableScan) -> None:
         """Add the rows of another scan, which has the same columns."""
         for name, column in other.columns.items():
             self.columns[name].add(column)
         self.rows += other.rows
-        self.rows_left_out += other.rows_left_out
+        self.rows_stored += other.rows_stored
 
 
 @dataclass(frozen=True)

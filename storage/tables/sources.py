@@ -144,12 +144,9 @@ def work_on_rows(
 ) -> Iterator[Any]:
     """Yield the result of `work`, which has `rows`, for each piece of a table, in order.
 
-    `on_rows` is called with the number of rows that are done; if there is only one piece, by `work`
-    itself. Without an executor, threads of this process do the work.
+    `on_rows` is called with the number of rows that are done. Without an executor, threads of this
+    process do the work.
     """
-    if isinstance(pieces, Sequence) and len(pieces) == 1:
-        yield work(pieces[0], on_rows=on_rows)
-        return
     done = 0
     with threads_of_this_process() if executor is None else nullcontext(executor) as workers:
         for result in map_in_order(workers, work, pieces):
