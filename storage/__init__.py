@@ -36,7 +36,6 @@ from storage.partial_results import Checkpoints, PartialResults
 from storage.paths import home, safe_name
 from storage.refreshes import (
     read_history,
-    refresh_lock,
     refresh_run,
     refreshed_names,
     write_record,

@@ -1,16 +1,14 @@
-"""The history of a published run: a file for each record, and a lock."""
+"""The history of a published run: a file for each record."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from storage.atomic import (
     explain_os_errors,
-    lock_file,
     make_folder,
     replace_synced,
     visible_entries,
@@ -20,8 +18,6 @@ from storage.paths import home, resolve_under, safe_name
 from storage.records import read_sealed, to_sealed_json
 
 FORMAT_VERSION = 3
-# The file beside the records in the folder of a history.
-LOCK = "lock"
 
 
 def refreshes_folder() -> Path:
@@ -96,15 +92,3 @@ def remove_record(name: str, number: int) -> None:
     path = record_path(name, number)
     with explain_os_errors(path):
         path.unlink(missing_ok=True)
-
-
-@contextmanager
-def refresh_lock(name: str, *, wait: bool = False) -> Iterator[None]:
-    """Let one process at a time publish as `name`; another one waits, or BlockingIOError is raised.
-
-    A refresh holds the lock for as long as it takes.
-    """
-    folder = refresh_folder(name)
-    make_folder(folder)
-    with lock_file(folder / LOCK, wait=wait):
-        yield

@@ -18,7 +18,6 @@ from storage.partial_results import PARTIAL, PartialResults
 from storage.paths import resolve_under
 from storage.records import read_sealed
 from storage.refreshes import (
-    LOCK,
     is_record,
     read_history,
     record_paths,
@@ -194,7 +193,7 @@ def _check_history(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
         yield from _problems_of_published(folder.name, history)
     except StorageError as error:
         yield Problem(folder / error.file, error.what)
-    yield from _unexpected_entries(folder, lambda name: name == LOCK or is_record(name))
+    yield from _unexpected_entries(folder, is_record)
 
 
 def _problems_of_published(name: str, history: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:

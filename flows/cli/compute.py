@@ -156,12 +156,12 @@ def resume(
 
 
 def _nothing_to_resume(name: str) -> str:
-    from flows.services.leases import list_leases  # noqa: PLC0415
+    from flows.services.leases import REFRESH, list_leases  # noqa: PLC0415
     from storage import saved_run_path  # noqa: PLC0415
 
     if saved_run_path(name) is not None:
         return f"the run {name!r} is complete; see `ism-dask show {name}`"
-    names = ", ".join(lease.run for lease in list_leases())
+    names = ", ".join(each.run for each in list_leases() if each.kind != REFRESH)
     return f"no run {name!r} was interrupted; {f'there are {names}' if names else 'none was'}"
 
 

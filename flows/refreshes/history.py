@@ -13,8 +13,8 @@ from flows.errors import SettingsError
 from flows.reports.blocks import Block, Fact, Summary, Table, say
 from flows.reports.html import write_summary
 from flows.reports.pictures import Figure, drawn_by_date
-from flows.results.refresh import BEGUN, FAILED, ROLLED_BACK, SUSPICIOUS, RefreshResult
-from flows.runs.published import History, RefreshProcess
+from flows.results.refresh import FAILED, ROLLED_BACK, SUSPICIOUS, RefreshResult
+from flows.runs.published import History
 from flows.text import new_feature, number, share
 from storage import Model, StorageError, load_model, model_hash, refreshed_names
 from storage.errors import did_you_mean
@@ -120,9 +120,6 @@ def _time(each: RefreshResult) -> str:
 
 def _state(each: RefreshResult) -> str:
     """Return the state of a record, and how often it was so in a row."""
-    if each.state == BEGUN:
-        process = RefreshProcess.of(each)
-        return "goes on" if process and process.may_live else "ended without a word"
     return each.state if each.times == 1 else f"{each.state}, {each.times} times"
 
 

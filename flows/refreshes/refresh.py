@@ -60,8 +60,7 @@ def refresh(settings: RefreshSettings) -> RefreshResult:
     except SettingsError as error:
         _record_bad_file(settings.file, error)
         raise
-    with publishing(name) as history:
-        history.begin(_file_of(plan))
+    with publishing(name, _file_of(plan)) as history:
         try:
             result = _Refresh(plan, history).run(force=settings.force)
         except BaseException as error:
@@ -160,6 +159,7 @@ class _Refresh:
         outcome: dict[str, Any] = {"reasons": doubts(fitted, comparison)}
         state = SUSPICIOUS if outcome["reasons"] else PUBLISHED
         if state == PUBLISHED:
+            self._history.check()
             publish_run(run, self._name)
             outcome = outputs_or_reason(lambda: self._plan, self._name, new)
         record = replace(self._record_of(run, new, state), equal_rows=equal)

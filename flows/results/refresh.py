@@ -13,10 +13,9 @@ from storage.refreshes import record_path
 
 # How a refresh ends: the source is as it was; the new run is published; it is not.
 UNCHANGED, PUBLISHED, SUSPICIOUS = "unchanged", "published", "suspicious"
-# What else a history holds: a refresh that goes on, or whose process died; one that failed; an
-# earlier run that was published again.
-BEGUN, FAILED, ROLLED_BACK = "begun", "failed", "rolled back"
-STATES = (UNCHANGED, PUBLISHED, SUSPICIOUS, BEGUN, FAILED, ROLLED_BACK)
+# What else a history holds: a refresh that failed; an earlier run that was published again.
+FAILED, ROLLED_BACK = "failed", "rolled back"
+STATES = (UNCHANGED, PUBLISHED, SUSPICIOUS, FAILED, ROLLED_BACK)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +92,6 @@ class RefreshResult(FlowResult):
     by: str = ""  # who or what began it
     times: int = 1  # how often it ended so in a row, without a new run
     file: str = ""  # the run file
-    process: Mapping[str, Any] | None = None  # that of a refresh that has begun
     reasons: tuple[str, ...] = ()  # why it is suspicious, has failed, or left something as it was
     rows: int = 0
     equal_rows: float = 0.0  # the share of them that equal an earlier one

@@ -15,9 +15,8 @@ from typing import Any
 from flows.builtin.catalogue import DATASETS, folder_of
 from flows.errors import FlowError, SettingsError
 from flows.progress.watching import ProgressShare, progress_note
-from flows.runs.published import History, RefreshProcess
+from flows.runs.published import History
 from flows.services.leases import find_lease, list_leases
-from flows.services.liveness import ProcessRecord
 from flows.text import byte_size
 from storage import (
     DatasetInfo,
@@ -231,7 +230,8 @@ def cancel_run(run: str) -> int:
     The name of a published run stands for the refresh that goes on. Raise a SettingsError if no
     process computes it, a FlowError if that is on another machine or stays.
     """
-    if (process := _process_of(run)) is None:
+    process = find_lease(run)
+    if process is None or not process.held:
         raise SettingsError(f"no process computes the run {run!r}; `ism-dask runs` lists all runs")
     if process.host != platform.node():
         raise FlowError(
@@ -250,13 +250,3 @@ def cancel_run(run: str) -> int:
             )
         time.sleep(0.1)
     return process.pid
-
-
-def _process_of(run: str) -> ProcessRecord | None:
-    """Return the process that computes a run, or refreshes it; None if there is none."""
-    for lease in list_leases():
-        if lease.held and lease.run == run:
-            return lease
-    records = History(run).records
-    process = RefreshProcess.of(records[-1]) if records else None
-    return process if process and process.may_live else None

@@ -8,33 +8,28 @@ from __future__ import annotations
 
 import getpass
 import os
-import platform
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from flows.errors import FlowError, RunHeldError
+from flows.errors import FlowError
 from flows.results.refresh import (
-    BEGUN,
     FAILED,
     PUBLISHED,
     RefreshResult,
     refresh_records,
 )
-from flows.services.leases import find_lease
-from flows.services.liveness import SET_BY_WORKERS, ProcessRecord
+from flows.services.leases import REFRESH, find_lease, hold_lease
+from flows.services.liveness import SET_BY_WORKERS
 from storage import (
     DamagedStore,
     model_hash,
-    refresh_lock,
     remove_run,
     write_record,
 )
-from storage.records import restored
-from storage.refreshes import LOCK, refresh_folder, remove_record
+from storage.refreshes import remove_record
 
 
 def numbers_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,35 +38,12 @@ def numbers_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return {key: metrics[key] for key in names if key in metrics}
 
 
-@dataclass(frozen=True, kw_only=True)
-class RefreshProcess(ProcessRecord):
-    """The process of a refresh that has begun, as the history has it."""
-
-    name: str
-
-    @classmethod
-    def of(cls, record: RefreshResult) -> RefreshProcess | None:
-        """Return the process of a refresh that has begun, None if the record has none."""
-        with suppress(TypeError, ValueError):
-            return restored(cls, record.process) if record.state == BEGUN else None
-        return None
-
-    @property
-    def path(self) -> Path:
-        """The lock that it holds."""
-        return refresh_folder(self.name) / LOCK
-
-    @property
-    def may_live(self) -> bool:
-        """Whether the process lives; that of another machine may, whatever it does."""
-        return self.host != platform.node() or self.lives
-
-
 class History:
     """The history of a published run."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, check: Callable[[], None] = lambda: None) -> None:
+        # Raises an error if what is published is another process's by now.
+        self.name, self.check = name, check
         self._saved = refresh_records(name)
 
     @property
@@ -114,29 +86,17 @@ class History:
         """Return the share of rows of a run that equal an earlier one."""
         return next((each.equal_rows for each in self.records if each.run == run), 0.0)
 
-    def begin(self, file: str) -> None:
-        """Record that a refresh begins; one whose process died has failed."""
-        number = max(self._saved, default=0)
-        if number and self._saved[number].state == BEGUN:
-            died = replace(self._saved[number], state=FAILED, process=None)
-            self._write(number, replace(died, reasons=("its process ended without a word",)))
-        process = asdict(RefreshProcess(name=self.name))
-        record = RefreshResult(name=self.name, state=BEGUN, file=file, process=process)
-        self._write(number + 1, _signed(record))
-
     def add(self, record: RefreshResult) -> RefreshResult:
         """Record what has happened, and return the record; one like the last is counted with it."""
-        record, numbers = _signed(record), [*self._saved]
-        has_begun = bool(numbers) and self._saved[numbers[-1]].state == BEGUN
-        number = numbers.pop() if has_begun else max(numbers, default=0) + 1
-        last = self._saved[numbers[-1]] if numbers else None
+        record, number = _signed(record), max(self._saved, default=0)
+        last = self._saved.get(number)
         is_repeated = last is not None and record.repeats(last)
         if last is not None and is_repeated:
             record = replace(last, time=record.time, by=record.by, times=last.times + 1)
-        self._write(number, record)
+        self._write(number + 1, record)
         if is_repeated:
-            del self._saved[numbers[-1]]
-            remove_record(self.name, numbers[-1])
+            del self._saved[number]
+            remove_record(self.name, number)
         return record
 
     def fail(self, reason: str) -> None:
@@ -166,6 +126,7 @@ class History:
                     remove_run(run)
 
     def _write(self, number: int, record: RefreshResult) -> None:
+        self.check()
         self._saved[number] = record
         write_record(self.name, number, record.to_json())
 
@@ -181,15 +142,21 @@ def _signed(record: RefreshResult) -> RefreshResult:
 
 
 @contextmanager
-def publishing(name: str) -> Iterator[History]:
-    """Lock what is published as `name` in the block; raise RunHeldError if another process does."""
-    try:
-        with refresh_lock(name):
-            yield History(name)
-    except BlockingIOError as error:
-        raise RunHeldError(
-            f"another process refreshes {name!r} now; wait until it has ended"
-        ) from error
+def publishing(name: str, file: str = "") -> Iterator[History]:
+    """Hold the lease of a published run in the block; raise RunHeldError if another process does.
+
+    If the process of an earlier refresh has died, that one has failed. `file` is the run file.
+    """
+    with hold_lease(name, REFRESH, {"file": file}, lambda: False) as lease:
+        history = History(name, lease.check)
+        died, last = lease.previous, history.records[-1:]
+        if died and died.kind == REFRESH and not (last and _time_of(last[0]) >= int(died.taken)):
+            history.fail("its process ended without a word")
+        yield history
+
+
+def _time_of(record: RefreshResult) -> float:
+    return datetime.fromisoformat(record.time).timestamp()
 
 
 def _is_computed(run: str) -> bool:

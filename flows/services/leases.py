@@ -30,6 +30,8 @@ from storage import (
 from storage.atomic import explain_os_errors, lock_file, make_folder
 from storage.runs import LEASE
 
+# The kind of the lease by which a refresh holds the run that it publishes.
+REFRESH = "refresh"
 # How the description of the end of a failed run begins.
 _FAILED = "failed: "
 # In the folder of all runs: one process at a time changes a lease, which takes a moment.
@@ -115,7 +117,10 @@ def describe_unfinished(lease: Lease) -> dict[str, Any]:
     newest = Checkpoints.of_run(lease.run).find()
     facts = {"name": lease.run, "kind": lease.kind, "running": lease.held}
     progress = "" if newest is None else f", saved up to {newest.progress}"
-    advice = "" if lease.held else f"; `ism-dask resume {lease.run}` goes on with it"
+    advice = f"; `ism-dask resume {lease.run}` goes on with it"
+    if lease.kind == REFRESH:
+        advice = f"; `ism-dask run {lease.settings.get('file')}` refreshes it again"
+    advice = "" if lease.held else advice
     description = f"{lease.kind}, {lease.description}{progress}{advice}"
     return {**facts, "description": description}
 

@@ -17,7 +17,6 @@ from storage import (
     publish_run,
     run_folder,
     saved_run_path,
-    write_record,
 )
 from storage.refreshes import record_paths
 
@@ -145,7 +144,6 @@ def test_data_sets_and_runs_are_removed_by_their_names(here, fitted_wine):
 def test_a_record_is_written_alone_and_one_like_the_last_takes_its_place(here):
     history = History("sales")
     for state in ("published", "unchanged", "unchanged"):
-        history.begin("sales.toml")
         history.add(RefreshResult(name="sales", state=state, run="sales-0001"))
         files = {each: each.read_bytes() for each in record_paths("sales").values()}
     assert [(each.state, each.times) for each in History("sales").records] == [
@@ -155,9 +153,3 @@ def test_a_record_is_written_alone_and_one_like_the_last_takes_its_place(here):
     history.fail("no disk")
     after = {each: each.read_bytes() for each in record_paths("sales").values()}
     assert files.items() < after.items()
-
-
-def test_a_refresh_of_a_process_that_is_none_has_ended(here):
-    write_record("sales", 1, {"name": "sales", "state": "begun", "process": {"pid": 2**40}})
-    assert "ended without a word" in here("history", "sales").out
-    assert "no process computes" in here("cancel", "sales").failed(2)

@@ -36,10 +36,10 @@ from waiting import served, wait
 from flows.errors import SettingsError
 from flows.refreshes.history import history_summary, known_history, made_runs
 from flows.refreshes.refresh import check_refreshable, refresh
-from flows.runs.published import History
+from flows.runs.published import History, publishing
 from flows.settings.refresh import RefreshSettings
 from flows.settings.run_file import read_run_file
-from storage import home, load_model, model_hash, open_dataset, publish_run, refresh_lock
+from storage import home, load_model, model_hash, open_dataset, publish_run
 from storage.records import to_sealed_json
 
 NIGHTLY = ("--cron", "0 2 * * *")
@@ -348,8 +348,8 @@ def test_a_killed_refresh_leaves_a_whole_run_published(here, run_file, moment):
 
 
 def test_two_refreshes_at_once_are_refused(here, run_file):
-    with refresh_lock("sales"):
-        assert "another process refreshes 'sales'" in here("run", run_file, "--plain").failed(1)
+    with publishing("sales"):
+        assert "the run 'sales' is being computed" in here("run", run_file, "--plain").failed(1)
 
 
 def test_a_damaged_history_is_named(here, run_file):
@@ -463,8 +463,7 @@ def test_a_run_is_cancelled_from_another_process(here, tmp_path):
         "from flows.runs.published import publishing\n"
         "from flows.progress.interrupts import install_signal_handlers\n"
         "install_signal_handlers()\n"
-        "with publishing('sales') as history:\n"
-        "    history.begin('sales.toml')\n"
+        "with publishing('sales'):\n"
         "    print('begun', flush=True)\n"
         "    try:\n"
         "        time.sleep(600)\n"

@@ -5,8 +5,8 @@ from serving import OVER
 from shop import open_shop, write_part
 from waiting import wait
 
-from flows.runs.published import History
-from storage import home, load_model, model_hash, read_history, refresh_lock
+from flows.runs.published import History, publishing
+from storage import home, load_model, model_hash, read_history
 
 
 @pytest.mark.long
@@ -15,10 +15,10 @@ def test_a_schedule_refreshes_what_has_changed(tmp_path, up, apart):
     run_file = open_shop(tmp_path)
     # The first run begins by itself, within a minute.
     _schedule(apart, run_file, "* * * * *")
-    with refresh_lock("sales"):
+    with publishing("sales"):
         overlapping = wait(lambda: _over(up, auto_scheduled=True), 240)
     assert overlapping["state_type"] == "CANCELLED", overlapping["state"]
-    assert "another process refreshes 'sales' now" in overlapping["state"]["message"]
+    assert "the run 'sales' is being computed" in overlapping["state"]["message"]
     done = {"auto_scheduled": True, "state_type": "COMPLETED"}
     first = wait(lambda: _over(up, **done), 240)
     assert first["state"]["name"] == "Published"

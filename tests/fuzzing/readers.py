@@ -176,7 +176,6 @@ def make_records(home):
         shop.write_part(home, part, rows, shift)
     with suppress(FlowError):
         refresh(RefreshSettings(file=str(file)))  # suspicious
-    History("sales").begin(str(file))
     yield record_path("sales", 1)
 
 
