@@ -13,7 +13,7 @@ from prefect.states import Completed, Failed
 from flows.progress.watching import in_context, run_step
 from flows.refreshes.history import history_summary
 from flows.refreshes.refresh import refresh as refresh_run
-from flows.reports.markdown import render_markdown
+from flows.reports.pages import render_markdown
 from flows.results.base import RunResult
 from flows.results.refresh import SUSPICIOUS
 from flows.results.runs import CrossvalResult

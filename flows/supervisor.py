@@ -14,7 +14,7 @@ from shutil import rmtree
 from types import FrameType
 
 from flows.errors import FlowError, SettingsError
-from flows.reports.html import write_index
+from flows.reports.pages import write_index
 from flows.services.dask import SCHEDULER, WORKERS, dask_scheduler, dask_workers
 from flows.services.liveness import is_running, receipts_to_send
 from flows.services.service import (

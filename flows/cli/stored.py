@@ -212,7 +212,7 @@ def runs(*, output: Output) -> None:
 
     Damaged ones say what is wrong with them.
     """
-    from flows.reports.runs import COLUMNS, run_cells, run_record  # noqa: PLC0415
+    from flows.reports.summary import COLUMNS, run_cells, run_record  # noqa: PLC0415
     from flows.services.leases import describe_unfinished, list_leases  # noqa: PLC0415
     from storage import list_runs  # noqa: PLC0415
 
@@ -233,9 +233,7 @@ def runs(*, output: Output) -> None:
 
 def show(name: RunName, *, output: Output) -> None:
     """Show a saved run: figures, how far to trust them, weights, configuration."""
-    from flows.reports.runs import full_json  # noqa: PLC0415
-    from flows.reports.summary import summary_of  # noqa: PLC0415
-    from flows.reports.view import View  # noqa: PLC0415
+    from flows.reports.summary import View, full_json, summary_of  # noqa: PLC0415
 
     view = View.of(name)
     summary = summary_of(view)
@@ -271,7 +269,7 @@ def report(
 
     Or the same as Markdown or JSON, by the name of the file.
     """
-    from flows.reports.html import write_all_reports, write_report  # noqa: PLC0415
+    from flows.reports.pages import write_all_reports, write_report  # noqa: PLC0415
     from storage import reports_folder  # noqa: PLC0415
 
     if every:

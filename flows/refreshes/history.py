@@ -11,7 +11,7 @@ import numpy as np
 
 from flows.errors import SettingsError
 from flows.reports.blocks import Block, Fact, Summary, Table, say
-from flows.reports.html import write_summary
+from flows.reports.pages import write_summary
 from flows.reports.pictures import Figure, drawn_by_date
 from flows.results.refresh import FAILED, ROLLED_BACK, SUSPICIOUS, RefreshResult
 from flows.runs.published import History

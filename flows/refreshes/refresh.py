@@ -13,7 +13,7 @@ from typing import Any
 from flows.errors import FlowError, SettingsError
 from flows.progress.watching import progress_note, report_progress
 from flows.refreshes.comparison import compare, doubts, share_of_equal_rows
-from flows.reports.html import write_report
+from flows.reports.pages import write_report
 from flows.results.refresh import (
     FAILED,
     PUBLISHED,

@@ -12,10 +12,10 @@ from flows.reports.blocks import Block, Fact, Summary, Table, say, sentences
 from flows.reports.fit_quality import fit_quality
 from flows.reports.fits import chosen_start, data_in_short, data_subject, objective
 from flows.reports.pictures import drawn
-from flows.reports.view import View
 from flows.results.runs import CrossvalResult, FoldMeasures
 from flows.text import number, share
 from ism_dask.pictures import drawing
+from storage import Model
 
 # The baselines that the first sentence of a page names.
 _NAMED = ("all features", "chance")
@@ -23,7 +23,7 @@ _NAMED = ("all features", "chance")
 _SIGNIFICANT_ROWS = 6
 
 
-def crossval_summary(result: CrossvalResult, _view: View | None) -> Summary:
+def crossval_summary(result: CrossvalResult, _model: Model | None) -> Summary:
     """Return the summary of a cross-validation, by one criterion or by both."""
     methods, q, others = result.methods, result.n_components, _baselines(result)
     accuracies = {name: one.mean.accuracy for name, one in methods.items()}

@@ -11,8 +11,7 @@ import numpy as np
 
 from flows.reports.blocks import say
 from flows.reports.pictures import Figure, draw_lines, drawn, height_of_rows, image_of_weights
-from flows.reports.view import largest
-from flows.results.runs import ClusterResult, FitResult
+from flows.results.runs import ClusterResult, FitResult, largest
 from flows.text import count_noun, new_feature, number
 from ism_dask.pictures import drawing
 from storage import Model

@@ -10,8 +10,14 @@ from flows.reports import figures
 from flows.reports.blocks import Block, Fact, Summary, Table, say
 from flows.reports.fit_quality import fit_quality
 from flows.reports.pictures import drawn, height_of_rows
-from flows.reports.view import View, largest
-from flows.results.runs import Certainty, ClusterResult, CrossvalResult, FitResult, Selection
+from flows.results.runs import (
+    Certainty,
+    ClusterResult,
+    CrossvalResult,
+    FitResult,
+    Selection,
+    largest,
+)
 from flows.text import count_noun, new_feature, number, share
 from ism_dask.linalg.subspaces import subspace_shares
 from ism_dask.pictures import drawing
@@ -26,9 +32,8 @@ _SHARES, _WEIGHTS = 10, "largest weights (standardised)"
 _NAMED, _APART = 3, 0.5
 
 
-def fit_summary(result: FitResult, view: View | None) -> Summary:
+def fit_summary(result: FitResult, model: Model | None) -> Summary:
     """Return the summary of a fit."""
-    model = view.model if view else None
     trust, numbers = fit_quality(result), _fit_facts(result)
     selection, certainty = result.selection, result.certainty
     unseen = ""
@@ -66,9 +71,9 @@ def fit_summary(result: FitResult, view: View | None) -> Summary:
     )
 
 
-def cluster_summary(result: ClusterResult, view: View | None) -> Summary:
+def cluster_summary(result: ClusterResult, model: Model | None) -> Summary:
     """Return the summary of a clustering."""
-    model, J = view.model if view else None, number(result.objective)
+    J = number(result.objective)
     agreement = ", ".join(f"{value:.2f} with {name}" for name, value in result.nmi.items())
     words = f"{count_noun(result.n_clusters, 'cluster')} of {result.rows:,} rows"
     found = f"{words} agree {agreement} (NMI, from 0 to 1)" if agreement else words
@@ -77,11 +82,6 @@ def cluster_summary(result: ClusterResult, view: View | None) -> Summary:
     if result.separating:
         apart = tuple((each.feature, share(each.share)) for each in result.separating)
         clusters.append(Table(say("clusters.separating"), ("column", "share"), apart))
-    columns = ("round", "objective", "affinity", "change", "turn of W", "iterations")
-    measures = ("number", "objective", "affinity", "change", "turn", "iterations")
-    rounds = tuple(
-        tuple(number(getattr(each, name)) for name in measures) for each in result.rounds
-    )
     return Summary(
         subject=data_subject("Clusters of", result),
         short=f"{result.dataset} {result.kernel} k={result.n_clusters}",
@@ -102,7 +102,6 @@ def cluster_summary(result: ClusterResult, view: View | None) -> Summary:
             Block("What was found", pictures=tuple(figures.findings(result, model))),
             features_block(result, model),
             Block("How it went", pictures=tuple(figures.course(result, model))),
-            Block("Rounds", tables=(Table(say("clusters.rounds"), columns, rounds),), detail=True),
             Block("How far to trust it", facts=fit_quality(result)),
         ),
     )

@@ -1,4 +1,4 @@
-"""Build the summary of a run: the one place that puts its figures into words.
+"""Saved runs, and the summary of each: the one place that puts the figures of a run into words.
 
 A figure that is added here appears on the terminal, in the Markdown page, in the HTML report and
 in the JSON of the report.
@@ -7,22 +7,23 @@ in the JSON of the report.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
-from flows.errors import ALTERED, FlowError
+from flows.errors import ALTERED, FlowError, SettingsError
 from flows.reports.blocks import Block, Fact, Summary, Table, say
 from flows.reports.crossval import crossval_summary
 from flows.reports.fits import cluster_summary, fit_summary
-from flows.reports.view import View
 from flows.results.base import RunResult
-from flows.results.runs import ClusterResult, CrossvalResult, FitResult
+from flows.results.runs import ClusterResult, CrossvalResult, FitResult, largest
 from flows.settings.fields import command_words, decisive_names
 from flows.settings.run_file import FLOWS
 from flows.settings.runs import NamedRunSettings
-from flows.text import count_noun, number
-from storage import Run
+from flows.text import byte_size, count_noun, number
+from storage import Model, Run, RunNotFound, UnsafeName, load_model, open_run
 
 # What puts the results of each kind of run into words.
 _KINDS: Mapping[type[RunResult], Callable[..., Summary]] = {
@@ -30,11 +31,57 @@ _KINDS: Mapping[type[RunResult], Callable[..., Summary]] = {
     ClusterResult: cluster_summary,
     CrossvalResult: crossval_summary,
 }
+# Columns of the table for people, which fits a terminal of 80 columns, and of the index of reports.
+COLUMNS = ("name", "kind", "data", "result", "saved")
+INDEX_COLUMNS = ("name", "kind", "data, kernel", "result", "saved (UTC)", "size")
+
+
+def saved_result(run: Run) -> RunResult | None:
+    """Return the result of a saved run, without what its model holds.
+
+    None if the run is damaged, or if its record is not that of a run of `ism-dask`.
+    """
+    kind = next((each for each in _KINDS if each.command == run.kind), None)
+    if kind is None:
+        return None
+    place = {"run": run.name, "path": str(run.path), "settings": run.config}
+    try:
+        return kind.from_json({**run.metrics, **place})
+    except ValueError:
+        return None
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """A run and its model; the model is None if the run has none."""
+
+    run: Run
+    model: Model | None
+
+    @classmethod
+    def of(cls, name: str) -> View:
+        """Open a run with its model; raise a SettingsError if there is none of that name."""
+        try:
+            run = open_run(name)
+        except (RunNotFound, UnsafeName) as error:
+            raise SettingsError(str(error), *error.settings) from error
+        return cls(run, load_model(run.path) if run.has_model else None)
+
+    @cached_property
+    def result(self) -> RunResult:
+        """The result of the run, as its flow has returned it; raise a FlowError if it has none."""
+        result = saved_result(self.run)
+        if result is None:
+            raise FlowError(
+                f"{self.run.name!r} has no record of how it came about: it was not made by "
+                "`ism-dask`, or by a later version of it"
+            )
+        return result
 
 
 def summarise(result: RunResult, view: View | None = None) -> Summary:
     """Return the summary of a result; with the view of its saved run, all that a page shows."""
-    summary = _KINDS[type(result)](result, view)
+    summary = _KINDS[type(result)](result, view and view.model)
     origin = () if view is None else (_repetition(result), _configuration(view.run))
     blocks = (*summary.blocks, *origin)
     return replace(summary, run=result.run, kind=result.command, blocks=blocks)
@@ -109,3 +156,66 @@ def _to_text(value: Any) -> str:
     if isinstance(value, list | tuple):
         return ", ".join(map(_to_text, value))
     return number(value) if isinstance(value, float) else str(value)
+
+
+def run_cells(run: Run, columns: Sequence[str]) -> list[str]:
+    """Return what is known of a saved run from its record alone, by the columns of a table."""
+    result, short, headline = saved_result(run), "", ""
+    damaged = bool(run.problem)
+    if result is not None:
+        try:
+            summary = summarise(result)
+            short, headline = summary.short, summary.headline
+        except ALTERED:
+            damaged = True
+    # The short date keeps the table within a terminal of 80 columns.
+    this_year = run.created.year == datetime.now(UTC).year
+    cells = {
+        "name": run.name,
+        "kind": "damaged" if damaged else run.kind,
+        "data": getattr(result, "dataset", ""),
+        "data, kernel": short,
+        "result": headline,
+        "saved": f"{run.created:{'%d %b %H:%M' if this_year else '%d %b %Y'}}",
+        "saved (UTC)": f"{run.created:%Y-%m-%d %H:%M}",
+        "size": byte_size(run.bytes) if run.bytes else "",
+    }
+    return [cells[column] for column in columns]
+
+
+def run_record(run: Run) -> dict[str, Any]:
+    """Return what is listed of a run as plain JSON, for programs."""
+    metrics, result = run.metrics, saved_result(run)
+    listed = ("dataset", "split", "kernel", "n_components", "n_clusters", "objective", "nmi")
+    return {
+        "name": run.name,
+        "kind": run.kind or None,
+        "created": run.created.isoformat(),
+        "bytes": run.bytes,
+        "path": str(run.path),
+        "problem": run.problem,
+        **{key: metrics[key] for key in listed if key in metrics},
+        **({"accuracy": result.mean.accuracy} if isinstance(result, CrossvalResult) else {}),
+    }
+
+
+def full_json(view: View) -> dict[str, Any]:
+    """Return all that is stored of a run except its arrays of rows, as plain JSON for programs."""
+    run, model = view.run, view.model
+    record = {
+        **run_record(run),
+        "config": run.config,
+        "metrics": run.metrics,
+        "versions": run.versions,
+    }
+    if model is None:
+        return record
+    return {
+        **record,
+        "loadings": [
+            [{"feature": name, "weight": weight} for name, weight in largest(model, weights)]
+            for weights in model.components
+        ],
+        "history": list(model.history),
+        "class_names": model.class_names,
+    }

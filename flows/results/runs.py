@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import AfterValidator
 
 from flows.results.base import JsonRecord, RunResult
 from ism_dask.records.fit_report import Avoidance, DimensionTrial
 from ism_dask.records.iteration import Round
+from storage import Model
 
 # A result lists this many weights of each new feature.
 _TOP = 5
-# A number, or None if it is unknown: JSON has no NaN.
-Measured = Annotated[
-    float | None, AfterValidator(lambda value: value if math.isfinite(value or 0.0) else None)
-]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +94,14 @@ def column_names(
         width = image_shape[1]
         return tuple(f"pixel_{j // width}_{j % width}" for j in range(d))
     return tuple(f"feature_{j}" for j in range(d))
+
+
+def largest(
+    model: Model, values: NDArray[Any], count: int | None = None
+) -> list[tuple[str, float]]:
+    """Return those of the values (d,) of old features of largest size, with features' names."""
+    names = column_names(model.feature_names, model.image_shape, model.n_features)
+    return ranked(values, names, count)
 
 
 def top_loadings(

@@ -38,10 +38,8 @@ from flows.progress.watching import (
     run_context,
     watch_progress,
 )
-from flows.reports.html import publish_report
-from flows.reports.markdown import render_markdown
-from flows.reports.summary import card_line, log_line, summarise
-from flows.reports.view import View
+from flows.reports.pages import publish_report, render_markdown
+from flows.reports.summary import View, card_line, log_line, summarise
 from flows.results.base import FlowResult, RunResult
 from flows.services.liveness import SET_BY_WORKERS, RunReceipt
 from flows.settings.base import FlowSettings

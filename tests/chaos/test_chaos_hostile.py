@@ -16,7 +16,7 @@ from support import MARKER, PICKLED, Payload
 
 from flows.cli.compute import resume
 from flows.cli.output import Output
-from flows.reports.html import write_report
+from flows.reports.pages import write_report
 from flows.runs.inventory import check_files
 from flows.runs.transform import transform_rows
 from flows.settings.base import TransformSettings

@@ -28,7 +28,7 @@ from waiting import served
 
 from flows.builtin import ingest
 from flows.builtin.raw_files import fetch
-from flows.reports.html import write_report
+from flows.reports.pages import write_report
 from flows.runs.crossval import run_crossval
 from flows.runs.fit import run_fit
 from flows.runs.inventory import check_files

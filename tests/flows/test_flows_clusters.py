@@ -9,8 +9,7 @@ from support import Diary, store_own
 
 from flows.errors import SettingsError
 from flows.progress.watching import watch_progress
-from flows.reports.summary import summary_of
-from flows.reports.view import View
+from flows.reports.summary import View, summary_of
 from flows.runs.clustering import PARADIGMS, run_cluster
 from flows.runs.data import ensure_stored
 from flows.settings.unsupervised import ClusterSettings

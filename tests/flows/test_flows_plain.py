@@ -18,8 +18,7 @@ from support import noted_calls, store_own
 
 from flows.errors import FlowError, SettingsError
 from flows.progress.watching import ProgressShare
-from flows.reports.summary import summarise
-from flows.reports.view import View
+from flows.reports.summary import View, summarise
 from flows.results.runs import top_loadings
 from flows.runs.clustering import run_cluster
 from flows.runs.crossval import plan_folds, run_crossval, run_fold

@@ -16,11 +16,9 @@ from browsing import Page
 from matplotlib.figure import Figure as Canvas
 
 from flows.reports import figures, pictures
-from flows.reports.html import render_view
-from flows.reports.markdown import render_markdown
+from flows.reports.pages import render_markdown, render_view
 from flows.reports.pictures import _add_legend_below, draw_lines, drawn, page_style
-from flows.reports.summary import summary_of
-from flows.reports.view import View
+from flows.reports.summary import View, summary_of
 from flows.results.runs import Selection
 from flows.runs.fit import run_fit
 from flows.settings.runs import FitSettings
@@ -150,7 +148,7 @@ def test_pages_in_markdown_end_with_links_and_stay_small(monkeypatch):
         images = text.count("(data:image/png;base64,")
         assert images == 4 * (kind == "cluster")  # the components
     # Those that a page has no room for are named.
-    monkeypatch.setattr("flows.reports.markdown._ROOM", 10)
+    monkeypatch.setattr("flows.reports.pages._ROOM", 10)
     *_, output = render_markdown(summary_of(View.of("cluster"))).splitlines()
     assert output.startswith("Not shown here, but in the report of the run: ")
     assert "Spectrum, " in output

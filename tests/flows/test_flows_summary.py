@@ -15,10 +15,8 @@ from flows.progress.watching import in_context
 from flows.reports import blocks
 from flows.reports.fit_quality import fit_quality
 from flows.reports.fits import certainty_block
-from flows.reports.html import render_view
-from flows.reports.markdown import render_markdown
-from flows.reports.summary import summarise, summary_of
-from flows.reports.view import View
+from flows.reports.pages import render_markdown, render_view
+from flows.reports.summary import View, summarise, summary_of
 from flows.runs.fit import run_fit
 from flows.settings.runs import FitSettings
 from flows.text import number

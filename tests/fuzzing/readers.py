@@ -16,8 +16,8 @@ from flows.cli.output import Output
 from flows.compute.places import read_cluster
 from flows.errors import FlowError
 from flows.refreshes.refresh import refresh
-from flows.reports.html import render_view, write_index
-from flows.reports.view import View
+from flows.reports.pages import render_view, write_index
+from flows.reports.summary import View
 from flows.runs.inventory import check_files
 from flows.runs.published import History
 from flows.runs.transform import transform_rows

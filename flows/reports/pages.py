@@ -1,29 +1,31 @@
-"""Render pages as HTML from the templates in this folder, and write reports into files."""
+"""Render summaries as HTML and Markdown by the templates in this folder, and write reports."""
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from flows.errors import FlowError
 from flows.progress.watching import ProgressShare
 from flows.reports.blocks import Summary
-from flows.reports.markdown import page_templates, render_markdown
-from flows.reports.runs import INDEX_COLUMNS, run_cells
-from flows.reports.summary import summary_of
-from flows.reports.view import View
+from flows.reports.pictures import Figure, escape
+from flows.reports.summary import INDEX_COLUMNS, View, run_cells, summary_of
 from flows.text import byte_size, printable
 from storage import StorageError, list_runs, report_path, reports_folder
 from storage.atomic import make_folder, replace_synced
 
 # The file of the index in a folder of reports.
 INDEX = "index.html"
+# Most characters of pictures on a Markdown page: the UI loads all pages with its list of artifacts.
+_ROOM = 250_000
 
 
 def render_view(view: View) -> str:
@@ -99,16 +101,57 @@ def _render(summary: Summary, view: View | None) -> str:
     return _page(title=summary.run, summary=summary, view=view, size=size)
 
 
+def render_markdown(summary: Summary, links: Mapping[str, str] | None = None) -> str:
+    """Return a summary as a page; `links` are addresses or words by title, shown at its end.
+
+    It has as many pictures as there is room for, and the titles of the others.
+    """
+    used, omitted = 0, list[str]()
+
+    def shown(figures: Sequence[Figure]) -> Iterator[Figure]:
+        nonlocal used
+        for figure in figures:
+            size = len(figure.data_uri())
+            if used + size > _ROOM:
+                omitted.append(figure.title)
+                continue
+            used += size
+            yield figure
+
+    given = {"blocks": summary.blocks, "summary": summary, "links": links or {}}
+    text = _template("page.md", _escaped).render(**given, shown=shown, omitted=omitted)
+    return re.sub(r"\n{3,}", "\n\n", text).strip()
+
+
+def _escaped(value: Any) -> Markup:
+    """Return text escaped for Markdown, so that nothing in it acts as markup."""
+    if isinstance(value, Markup):
+        return value
+    marked = re.sub(r"[\\`*\[\]|]", r"\\\g<0>", escape(value))
+    return Markup(marked)  # noqa: S704 - escaped here
+
+
 def _page(**given: Any) -> str:
     blank = dict.fromkeys(("summary", "view", "columns"))
-    return _environment().get_template("page.html").render({**blank, **given}).lstrip()
+    return _template("page.html", _printable).render({**blank, **given}).lstrip()
+
+
+def _printable(value: Any) -> Any:
+    """Return text of an expression without characters that a terminal or browser would obey."""
+    return value if isinstance(value, Markup) or not isinstance(value, str) else printable(value)
 
 
 @cache
-def _environment() -> Environment:
-    return page_templates(_finalise)
-
-
-def _finalise(value: Any) -> Any:
-    """Return text of an expression without characters that a terminal or browser would obey."""
-    return value if isinstance(value, Markup) or not isinstance(value, str) else printable(value)
+def _template(name: str, finalise: Callable[[Any], Any]) -> Template:
+    """Return the template of a page; each value that it shows goes through `finalise`."""
+    environment = Environment(
+        loader=PackageLoader("flows.reports"),
+        autoescape=True,
+        finalize=finalise,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["verbatim"] = lambda text: Markup(escape(text))  # noqa: S704 - code
+    return environment.get_template(name)
