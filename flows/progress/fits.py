@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from flows.progress.watching import ProgressShare, progress_log, repeated
 from ism_dask.observe import watching_fits
 from ism_dask.observe.progress import FitProgress
-from ism_dask.records.iteration import Round, State, Stopping
+from ism_dask.records.iteration import Record, Round, State, Stopping
 
 # Each line of a log comes after this multiple of the events before it.
 _FACTOR, _LEAST_SHARE = 1.2, 0.05
@@ -72,8 +72,11 @@ class FitReports(FitProgress):
             has_rounds = self.rounds is not None
             self._log_phase("rounds" if has_rounds else "iterations")
             if not has_rounds:
-                line = _iteration_line(state, self.iterations)
-                self.log.add(self._part.named_line(line))
+                record, rules = state.history[-1], self.iterations
+                line = f"iteration {state.iteration}: {_measures(record)}"
+                if rules.measure != "change":
+                    line += f", {rules.measure} {rules.measured(record):.2g}"
+                self._log(f"{line}, {record.seconds:.1f} s")
             super().on_iteration(state)
             if self.stage == "checking":
                 self._log_phase(self.stage)
@@ -81,7 +84,8 @@ class FitReports(FitProgress):
     def on_round(self, done: Round) -> None:
         """Report a round that has ended."""
         with self._lock:
-            self.log.add(self._part.named_line(_round_line(done)))
+            line = f"round {done.number}: {_measures(done)}, turn {done.turn:.2g}"
+            self._log(f"{line}, {done.iterations} iterations, {done.seconds:.1f} s")
             super().on_round(done)
             if done.last:
                 self._log_phase(self.stage)
@@ -95,6 +99,9 @@ class FitReports(FitProgress):
     def show(self, text: str) -> None:
         """Report the share that is done, and a text on it."""
         self._part.report(self.share, text)
+
+    def _log(self, line: str) -> None:
+        self.log.add(self._part.named_line(line))
 
     def _log_phase(self, phase: str) -> None:
         """Write to the log which phase of the fit it is in, once it is another."""
@@ -116,18 +123,5 @@ def watched_fit(
             reports.log.close()
 
 
-def _iteration_line(state: State, stopping: Stopping) -> str:
-    """Return a line on an iteration, such as "iteration 3: J 0.81, change 0.02, 12.0 s"."""
-    record = state.history[-1]
-    measures = [f"J {record.objective:.6g}", f"change {record.change:.2g}"]
-    if stopping.measure != "change":
-        measures.append(f"{stopping.measure} {stopping.measured(record):.2g}")
-    return f"iteration {state.iteration}: {', '.join(measures)}, {record.seconds:.1f} s"
-
-
-def _round_line(done: Round) -> str:
-    """Return a line on a round, such as "round 2: J 0.81, change 0.02, turn 0.1, ..., 12.0 s"."""
-    return (
-        f"round {done.number}: J {done.objective:.6g}, change {done.change:.2g}, "
-        f"turn {done.turn:.2g}, {done.iterations} iterations, {done.seconds:.1f} s"
-    )
+def _measures(done: Record | Round) -> str:
+    return f"J {done.objective:.6g}, change {done.change:.2g}"

@@ -94,13 +94,10 @@ def go_on_without_readers() -> None:
     """
     from rich.console import Console  # noqa: PLC0415
 
-    def drop_output(console: Console) -> None:
+    def fall_silent(console: Console) -> None:
         console.quiet = True
-        with open(os.devnull, "wb") as nowhere:  # noqa: PTH123 - a device
-            for stream in (sys.stdout, sys.stderr):
-                os.dup2(nowhere.fileno(), stream.fileno())
 
-    Console.on_broken_pipe = drop_output  # type: ignore[assignment, method-assign]
+    Console.on_broken_pipe = fall_silent  # type: ignore[assignment, method-assign]
 
 
 _SKIP_EXIT_HANDLERS = threading.Event()

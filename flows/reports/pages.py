@@ -36,10 +36,9 @@ def render_view(view: View) -> str:
 def write_report(run: str, out: Path | None = None) -> Path:
     """Write the report of a run, in the format of the file's name, and return its path."""
     view = View.of(run)
-    if out is None:
-        return _write_page(summary_of(view), view, reports_folder())
-    write_summary(out, summary_of(view), view)
-    return out
+    path = out or _page_path(run, reports_folder())
+    write_summary(path, summary_of(view), view)
+    return path
 
 
 def write_all_reports(folder: Path) -> Path:
@@ -53,13 +52,13 @@ def write_all_reports(folder: Path) -> Path:
         if not run.problem:
             with suppress(FlowError, StorageError):
                 view = View.of(run.name)
-                _write_page(summary_of(view), view, folder)
+                write_summary(_page_path(run.name, folder), summary_of(view), view)
     return write_index(folder)
 
 
 def publish_report(view: View, summary: Summary) -> None:
     """Write the report of a run into the folder that `ism-dask up` serves, and its index again."""
-    _write_page(summary, view, reports_folder())
+    write_summary(_page_path(view.run.name, reports_folder()), summary, view)
     write_index(reports_folder())
 
 
@@ -69,16 +68,14 @@ def write_index(folder: Path) -> Path:
         (run_cells(run, INDEX_COLUMNS), report_path(run.name, folder).exists())
         for run in list_runs()
     ]
-    return _write(folder / INDEX, _page(title="Runs", columns=INDEX_COLUMNS, runs=runs))
+    make_folder(folder)
+    replace_synced(folder / INDEX, _page(title="Runs", columns=INDEX_COLUMNS, runs=runs))
+    return folder / INDEX
 
 
-def _write_page(summary: Summary, view: View, folder: Path) -> Path:
-    return _write(report_path(view.run.name, folder), _render(summary, view))
-
-
-def _write(path: Path, page: str) -> Path:
+def _page_path(run: str, folder: Path) -> Path:
+    path = report_path(run, folder)
     make_folder(path.parent)
-    replace_synced(path, page)
     return path
 
 

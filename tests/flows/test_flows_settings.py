@@ -9,8 +9,7 @@ from pydantic import TypeAdapter
 from flows.errors import SettingsError
 from flows.runs.clustering import PARADIGMS
 from flows.settings.fields import command_words, deciding
-from flows.settings.runs import CrossvalSettings, FitSettings, SavedRunSettings
-from flows.settings.unsupervised import LABEL_SETTINGS
+from flows.settings.runs import LABEL_SETTINGS, CrossvalSettings, FitSettings, SavedRunSettings
 from ism_dask.engines import ENGINES
 from ism_dask.kernels import KERNELS, DistanceKernel, Gaussian, Polynomial
 from storage import open_run
