@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -36,21 +37,6 @@ COLUMNS = ("name", "kind", "data", "result", "saved")
 INDEX_COLUMNS = ("name", "kind", "data, kernel", "result", "saved (UTC)", "size")
 
 
-def saved_result(run: Run) -> RunResult | None:
-    """Return the result of a saved run, without what its model holds.
-
-    None if the run is damaged, or if its record is not that of a run of `ism-dask`.
-    """
-    kind = next((each for each in _KINDS if each.command == run.kind), None)
-    if kind is None:
-        return None
-    place = {"run": run.name, "path": str(run.path), "settings": run.config}
-    try:
-        return kind.from_json({**run.metrics, **place})
-    except ValueError:
-        return None
-
-
 @dataclass(frozen=True, eq=False)
 class View:
     """A run and its model; the model is None if the run has none."""
@@ -70,13 +56,16 @@ class View:
     @cached_property
     def result(self) -> RunResult:
         """The result of the run, as its flow has returned it; raise a FlowError if it has none."""
-        result = saved_result(self.run)
-        if result is None:
-            raise FlowError(
-                f"{self.run.name!r} has no record of how it came about: it was not made by "
-                "`ism-dask`, or by a later version of it"
-            )
-        return result
+        run = self.run
+        place = {"run": run.name, "path": str(run.path), "settings": run.config}
+        for kind in _KINDS:
+            if kind.command == run.kind:
+                with suppress(ValueError):
+                    return kind.from_json({**run.metrics, **place})
+        raise FlowError(
+            f"{run.name!r} has no record of how it came about: it was not made by `ism-dask`, or "
+            "by a later version of it"
+        )
 
 
 def summarise(result: RunResult, view: View | None = None) -> Summary:
@@ -160,22 +149,17 @@ def _to_text(value: Any) -> str:
 
 def run_cells(run: Run, columns: Sequence[str]) -> list[str]:
     """Return what is known of a saved run from its record alone, by the columns of a table."""
-    result, short, headline = saved_result(run), "", ""
-    damaged = bool(run.problem)
-    if result is not None:
-        try:
-            summary = summarise(result)
-            short, headline = summary.short, summary.headline
-        except ALTERED:
-            damaged = True
+    summary = None
+    with suppress(FlowError):
+        summary = summary_of(View(run, None))
     # The short date keeps the table within a terminal of 80 columns.
     this_year = run.created.year == datetime.now(UTC).year
     cells = {
         "name": run.name,
-        "kind": "damaged" if damaged else run.kind,
-        "data": getattr(result, "dataset", ""),
-        "data, kernel": short,
-        "result": headline,
+        "kind": "damaged" if run.problem else run.kind,
+        "data": run.metrics["dataset"] if summary else "",
+        "data, kernel": summary.short if summary else "",
+        "result": summary.headline if summary else "",
         "saved": f"{run.created:{'%d %b %H:%M' if this_year else '%d %b %Y'}}",
         "saved (UTC)": f"{run.created:%Y-%m-%d %H:%M}",
         "size": byte_size(run.bytes) if run.bytes else "",
@@ -185,18 +169,21 @@ def run_cells(run: Run, columns: Sequence[str]) -> list[str]:
 
 def run_record(run: Run) -> dict[str, Any]:
     """Return what is listed of a run as plain JSON, for programs."""
-    metrics, result = run.metrics, saved_result(run)
     listed = ("dataset", "split", "kernel", "n_components", "n_clusters", "objective", "nmi")
-    return {
+    record = {
         "name": run.name,
         "kind": run.kind or None,
         "created": run.created.isoformat(),
         "bytes": run.bytes,
         "path": str(run.path),
         "problem": run.problem,
-        **{key: metrics[key] for key in listed if key in metrics},
-        **({"accuracy": result.mean.accuracy} if isinstance(result, CrossvalResult) else {}),
+        **{key: run.metrics[key] for key in listed if key in run.metrics},
     }
+    with suppress(FlowError):
+        result = View(run, None).result
+        if isinstance(result, CrossvalResult):
+            record["accuracy"] = result.mean.accuracy
+    return record
 
 
 def full_json(view: View) -> dict[str, Any]:
@@ -208,14 +195,10 @@ def full_json(view: View) -> dict[str, Any]:
         "metrics": run.metrics,
         "versions": run.versions,
     }
-    if model is None:
-        return record
-    return {
-        **record,
-        "loadings": [
+    if model is not None:
+        record["loadings"] = [
             [{"feature": name, "weight": weight} for name, weight in largest(model, weights)]
             for weights in model.components
-        ],
-        "history": list(model.history),
-        "class_names": model.class_names,
-    }
+        ]
+        record |= {"history": list(model.history), "class_names": model.class_names}
+    return record
