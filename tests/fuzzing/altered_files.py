@@ -56,18 +56,23 @@ def test_altered_files_are_read_or_refused_in_our_words(name, tmp_path):
     for folder in (home, keep):
         folder.mkdir(parents=True, exist_ok=True)
     with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
-        contents = {unit: _contents(unit) for unit in make(home=home)}
+        units = {unit: tmp_path / f"copy-{k}" for k, unit in enumerate(make(home=home))}
+        for unit, copy in units.items():
+            _copy(unit, copy)
         found, until = {}, time.monotonic() + seconds
         while number == first or time.monotonic() < until:
             (keep / f"{name}.number").write_text(str(number))
             rng = Random(f"{name} {seed} {number}")
-            unit = rng.choice(list(contents))
+            unit = rng.choice(list(units))
             (edit_folder if unit.is_dir() else edit_file)(rng, unit)
             for place, text in map(judge, reads(unit)):
                 if place and place not in found:
                     found[place] = number
-                    _keep_input(unit, keep / f"{name}-{number}", f"{place}\n{text}\n")
-            _restore(unit, contents[unit])
+                    folder = keep / f"{name}-{number}"
+                    folder.mkdir(exist_ok=True)
+                    _copy(unit, folder / unit.name)
+                    (folder / f"finding-{len(found)}.txt").write_text(f"{place}\n{text}\n")
+            _copy(units[unit], unit)
             number += 1
     assert not found, f"of {number - first} inputs"
 
@@ -105,25 +110,10 @@ def _place(error):
     return f"{type(error).__name__} at {' from '.join(dict.fromkeys((*own[-1:], lines[-1])))}"
 
 
-def _contents(unit):
-    files = [unit] if unit.is_file() else [each for each in unit.rglob("*") if each.is_file()]
-    return {path: path.read_bytes() for path in files}
-
-
-def _restore(unit, contents):
-    if unit.is_dir():
-        shutil.rmtree(unit)
-    for path, content in contents.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(content)
-
-
-def _keep_input(unit, folder, text):
-    """Copy what was changed to a folder, and add a text to the findings there."""
-    folder.mkdir(exist_ok=True)
-    if unit.is_dir():
-        shutil.copytree(unit, folder / unit.name, dirs_exist_ok=True)
+def _copy(source, target):
+    """Copy a file or a folder to another place, in place of what is there."""
+    if source.is_file():
+        shutil.copy(source, target)
     else:
-        shutil.copy(unit, folder)
-    with (folder / "findings.txt").open("a") as file:
-        file.write(text)
+        shutil.rmtree(target, ignore_errors=True)
+        shutil.copytree(source, target)
