@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from definition import MULTISCALE, centred, equal_classes, gaussian_kernel, relative_distances
-from models import CULTIVAR, WINE
-from scipy.spatial.distance import pdist
+from models import CULTIVAR, WINE, hsic_model, quiet
+from scipy.spatial.distance import pdist, squareform
 from scipy.stats import binomtest, skew
 from sklearn.preprocessing import scale
 
@@ -15,7 +15,7 @@ from ism_dask import dependence_test, hsic
 from ism_dask.gamma import thin_factors
 from ism_dask.gamma.independence import permutation_moments, permutation_pvalue, sign_moments
 from ism_dask.gamma.thin_factors import squared_sum
-from ism_dask.kernels import Gaussian
+from ism_dask.kernels import DistanceKernel, Gaussian
 
 Z = scale(WINE)
 
@@ -29,6 +29,21 @@ def test_it_is_the_trace():
     assert hsic(WINE, CULTIVAR, standardize=True) == pytest.approx(expected, rel=1e-10)
     sigma = np.median(pdist(Z))
     assert hsic(Z, CULTIVAR, kernel=Gaussian(sigma)) == pytest.approx(expected, rel=1e-10)
+
+
+@quiet
+def test_j_of_the_distance_kernel_is_the_distance_covariance():
+    """Of classes the distance between rows is 0 or 1: one less what `Y Y^T` has."""
+    model = hsic_model(2, kernel="distance").fit(WINE, CULTIVAR)
+    points = model.transform(WINE), np.eye(3)[CULTIVAR] / np.sqrt(2)
+    one, other = (centred(squareform(pdist(each))) for each in points)
+    expected = (one * other).sum()
+    # The offset is a fiftieth of the distances.
+    assert model.objective_ == pytest.approx(expected, rel=2e-3)
+    exact = hsic(points[0], CULTIVAR, kernel=DistanceKernel(1e-4)) * (len(WINE) - 1) ** 2
+    assert exact == pytest.approx(expected, rel=1e-6)
+    width = Gaussian("root").resolve(scale(WINE), 2 / WINE.shape[1]).sigma
+    assert model.kernel_.offset == pytest.approx(0.02 * width)
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", "relative_gaussian", "multiquadric", "squared"])

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from scipy.spatial.distance import pdist
 
 from ism_dask import SupervisedIKDR, kernels
@@ -57,19 +57,6 @@ def test_flat_kernel_has_the_slope_at_zero(kernel):
     assert_allclose(np.ptp(flat.slope(_points(kernel))), 0.0, atol=1e-15)
     assert flat.constant_slope
     assert flat.pairing is kernel.pairing
-
-
-@walked
-@pytest.mark.parametrize("method", ["value", "unit_slope"])
-def test_out_may_be_beta_itself_in_either_precision(kernel, method):
-    kernel = kernel.resolve(ROWS)
-    for kind in (np.float64, np.float32):
-        beta = _points(kernel).astype(kind)
-        expected = getattr(kernel, method)(beta.copy())
-        assert expected.dtype == kind
-        result = getattr(kernel, method)(beta, out=beta)
-        assert result is beta
-        assert_array_equal(result, expected)
 
 
 def test_median_width_is_the_median_distance_past_copies_and_their_rounding():

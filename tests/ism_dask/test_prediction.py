@@ -26,13 +26,11 @@ from ism_dask.linalg.subspaces import relative_residual, subspace_distance
 from ism_dask.rows.raw import deal
 from ism_dask.selection.choices import (
     Choice,
-    choose,
-    choose_by_evidence,
     other_maximum,
 )
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample
-from ism_dask.selection.starts import START_NAMES, starts_by_name
+from ism_dask.selection.starts import starts_by_name
 from ism_dask.solvers.ascent import ascend
 from ism_dask.solvers.base import TimeLimit
 from ism_dask.status import Status
@@ -228,24 +226,6 @@ def test_each_start_detects_its_kind_of_dependence(kind, name):
     for q in (1, 2, 5):
         W = starts_by_name(scale(WINE), Y - Y.mean(axis=0), 1.0 * CULTIVAR, q, [name])[name]
         assert_allclose(W.T @ W, np.eye(q), atol=1e-10)
-
-
-@pytest.mark.parametrize("kind", ["cosine", "nothing"])
-def test_rows_that_nothing_has_seen_are_predicted_no_worse_than_by_a_start(kind):
-    sample, _ = _sample(kind, n=120)
-    unseen = _sample(kind, seed=9, n=400)[0].rows
-    choice = choose(sample, choose_by_evidence(sample))
-
-    def loss(W):
-        settings = [choice.setting, *(choice.setting.times(w, 1.0) for w in (0.5, 2.0))]
-        predicted = (
-            sample.regression(each).predicted(sample.rows, W, unseen.X) for each in settings
-        )
-        return min(float(((unseen.Y - each) ** 2).sum(axis=1).mean()) for each in predicted)
-
-    assert loss(choice.W) <= min(loss(sample.starts[name]) for name in START_NAMES) + 0.03
-    shares = [trial.explained for trial in choice.trials]
-    assert shares == sorted(shares, reverse=True)
 
 
 # Fits.

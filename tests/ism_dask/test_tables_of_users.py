@@ -8,7 +8,6 @@ import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse
-from definition import centred
 from distributed import Client
 from models import (
     CULTIVAR,
@@ -16,20 +15,18 @@ from models import (
     WINE,
     assert_same_fit,
     hsic_model,
-    quiet,
     stored,
 )
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import coo_array, csr_array
 from scipy.spatial.distance import pdist, squareform
 from sklearn.base import clone
-from sklearn.preprocessing import scale
 from sklearn.utils.class_weight import compute_sample_weight
 
 from ism_dask import PredictiveIKDR, SupervisedIKDR, UnsupervisedIKDR, hsic
 from ism_dask.estimators import input_rows
 from ism_dask.estimators.preparation import prepare_rows
-from ism_dask.kernels import DistanceKernel, Gaussian, Polynomial
+from ism_dask.kernels import Gaussian, Polynomial
 from ism_dask.linalg.subspaces import subspace_sine
 
 X, Y = WINE, CULTIVAR
@@ -257,24 +254,6 @@ def test_few_rows_of_many_columns_have_all_that_dense_rows_have(model, sides):
     fitted = model.fit(texts, y, **sides)
     assert_allclose(fitted.components_, dense.components_, atol=1e-12)
     assert_allclose(fitted.objective_, dense.objective_, rtol=1e-12)
-
-
-# The distance kernel.
-
-
-@quiet
-def test_j_of_the_distance_kernel_is_the_distance_covariance():
-    """Of classes the distance between rows is 0 or 1: one less what `Y Y^T` has."""
-    model = hsic_model(2, kernel="distance").fit(WINE, CULTIVAR)
-    points = model.transform(WINE), np.eye(3)[CULTIVAR] / np.sqrt(2)
-    one, other = (centred(squareform(pdist(each))) for each in points)
-    expected = (one * other).sum()
-    # The offset is a fiftieth of the distances.
-    assert model.objective_ == pytest.approx(expected, rel=2e-3)
-    exact = hsic(points[0], CULTIVAR, kernel=DistanceKernel(1e-4)) * (len(WINE) - 1) ** 2
-    assert exact == pytest.approx(expected, rel=1e-6)
-    width = Gaussian("root").resolve(scale(WINE), 2 / WINE.shape[1]).sigma
-    assert model.kernel_.offset == pytest.approx(0.02 * width)
 
 
 # Indicators of the levels of categories: rows do not vary in their sum, and W does not use it.
