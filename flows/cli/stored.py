@@ -275,6 +275,7 @@ def report(
     if every:
         if name is not None:
             raise SettingsError(f"--all and the run {name!r} exclude each other; give one of them")
+        check_free(out and out / "index.html", force=force)
         with output.watched():
             path = write_all_reports(out or reports_folder())
     elif name is None:

@@ -266,15 +266,6 @@ def saved_record(settings: FlowSettings, result: RunResult) -> dict[str, Any]:
     }
 
 
-def saved_facts(settings: DataSettings, data: Dataset, result: RunResult) -> dict[str, Any]:
-    """Return the fields of what a run saves for new rows that follow from its data and result."""
-    return {
-        "feature_names": data.feature_names,
-        "table": data.info.table and data.info.table["schema"],
-        **saved_record(settings, result),
-    }
-
-
 def save_fitted(
     result: FitResult | ClusterResult,
     fitted: FittedModel[Any],
@@ -302,7 +293,9 @@ def save_fitted(
         sample=sample,
         statistics=statistics,
         history=[asdict(each) for each in model.history_],
-        **saved_facts(settings, data, result),
+        feature_names=data.feature_names,
+        table=data.info.table and data.info.table["schema"],
+        **saved_record(settings, result),
         **more,
     )
     save_model(result.run, record, check=check)

@@ -118,12 +118,16 @@ def _item_to_remove(name: str) -> StoredItem:
             f"{name!r} is a data set and a run: remove data:{name} or run:{name}", "names"
         )
     if not named:
-        hint = did_you_mean(name, [each.name for each in every])
-        raise SettingsError(
-            f"neither a data set nor a run {name!r} is stored; {hint}`ism-dask datasets` and "
-            "`ism-dask runs` list them"
-        )
+        raise _not_stored(name, every)
     return named[0]
+
+
+def _not_stored(name: str, every: Sequence[StoredItem]) -> SettingsError:
+    hint = did_you_mean(name, [each.name for each in every])
+    return SettingsError(
+        f"neither a data set nor a run {name!r} is stored; {hint}`ism-dask datasets` and "
+        "`ism-dask runs` list them"
+    )
 
 
 def _check_dataset_is_free(name: str, *, force: bool) -> None:
@@ -136,7 +140,7 @@ def _check_dataset_is_free(name: str, *, force: bool) -> None:
     if refreshed and not force:
         raise FlowError(
             f"refreshes fit {', '.join(map(repr, refreshed))} to {name!r}; remove it all the same "
-            "with --force: the next refresh that has to fit reads the whole table again"
+            "with --force: the next refresh reads the whole table again"
         )
 
 
@@ -144,18 +148,16 @@ def _check_run_is_free(name: str, *, force: bool) -> None:
     """Raise a FlowError while a process computes a run, or, without `force`, if it is published."""
     if (lease := find_lease(name)) is not None and lease.held:
         raise FlowError(f"{lease.description}: stop it first")
-    if (use := _use_of_run(name)) and not force:
-        raise FlowError(f"{use}; --force removes it all the same")
-
-
-def _use_of_run(name: str) -> str:
-    """Return what a run is used for, which speaks against its removal; empty if nothing does."""
+    if force:
+        return
     if History(name).file:
-        return f"{name!r} is what refreshes publish"
+        raise FlowError(f"{name!r} is what refreshes publish; --force removes it all the same")
     for history in map(History, refreshed_names()):
         if name in {each.run for each in history.records if not each.pruned}:
-            return f"{name!r} belongs to the refreshes of {history.name!r}"
-    return ""
+            raise FlowError(
+                f"{name!r} belongs to the refreshes of {history.name!r}; --force removes it all "
+                "the same"
+            )
 
 
 @dataclass(frozen=True)
@@ -217,11 +219,7 @@ def _items_named(name: str) -> list[StoredItem]:
         raise SettingsError(
             f"the data set {name!r} is not stored: `ism-dask ingest {name}` stores it"
         )
-    raise SettingsError(
-        f"neither a data set nor a run {name!r} is stored; "
-        f"{did_you_mean(name, [each.name for each in every])}`ism-dask datasets` and "
-        "`ism-dask runs` list them"
-    )
+    raise _not_stored(name, every)
 
 
 def cancel_run(run: str) -> int:

@@ -48,32 +48,20 @@ _LOG_SHARE = 0.2
 def fit_on_cluster(
     settings: SavedRunSettings, this: ResumableRun, work: Callable[[], T], **piece: Any
 ) -> T:
-    """Return the result of the fit `work`, computed on the Dask cluster that `settings` name.
+    """Return the result of the fit `work`, computed on a Dask cluster or, without one, here.
 
-    `work` continues from its last checkpoint. `piece` is as for `ResumableRun.fit`.
-    """
-
-    def fit() -> T:
-        with this.fit(**piece):
-            return work()
-
-    return on_cluster(settings, this, fit)
-
-
-def on_cluster(settings: NamedRunSettings, this: ResumableRun, work: Callable[[], T]) -> T:
-    """Return the result of `work`, computed on a Dask cluster or, without one, in this process.
-
-    If the cluster is lost, join it again and repeat `work`, which continues from what it has saved
-    of this run.
+    `work` continues from its last checkpoint, also after the cluster was lost and joined again.
+    `piece` is as for `ResumableRun.fit`.
     """
     with joined_cluster(settings.scheduler) as session:
         if session is None:
-            return work()
+            with this.fit(**piece):
+                return work()
         losses = 0
         while True:
             before = this.n_saves
             try:
-                with session.watched(settings.stall):
+                with session.watched(settings.stall), this.fit(**piece):
                     return work()
             except ClusterLost as lost:
                 losses = 1 if this.n_saves > before else losses + 1
@@ -126,22 +114,17 @@ class ResumableRun:
 
     def find(self, key: str) -> Any:
         """Return what is saved of a part of the run, or None; what is damaged is computed again."""
-        return saved_part(self.run, key, self.identity)
+        try:
+            return PartialResults.of_run(self.run).find(key, self.identity)
+        except DamagedStore as error:
+            progress_note(f"{error} It is computed again")
+            return None
 
     def save(self, key: str, result: Any) -> None:
         """Save a part of the run; raise FlowError if another process has taken the lease over."""
         self.lease.check()
         PartialResults.of_run(self.run).save(key, self.identity, result)
         self.n_saves += 1
-
-
-def saved_part(run: str, key: str, identity: Mapping[str, Any]) -> Any:
-    """Return what is saved of a part of a run, or None; what is damaged is computed again."""
-    try:
-        return PartialResults.of_run(run).find(key, identity)
-    except DamagedStore as error:
-        progress_note(f"{error} It is computed again")
-        return None
 
 
 class FitCheckpoints:

@@ -228,6 +228,9 @@ def test_all_reports_have_an_index(here, browser, tmp_path):
     visit = browser(index.as_uri(), look)
     assert visit.found == ([run.name for run in list_runs()], ["crossval"], "cluster")
     assert visit.complaints == []
+    again = here("report", "--all", "-o", tmp_path / "pages").failed(2)
+    assert f"{index} exists already; replace it with --force" in again
+    assert here("report", "--all", "-o", tmp_path / "pages", "--force").status == 0
     assert "exclude each other" in here("report", "mine", "--all").failed(2)
     assert "or --all" in here("report").failed(2)
     assert here("report", "--all").status == 0
