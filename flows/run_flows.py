@@ -16,7 +16,6 @@ from flows.refreshes.refresh import refresh as refresh_run
 from flows.reports.pages import render_markdown
 from flows.results.base import RunResult
 from flows.results.refresh import SUSPICIOUS
-from flows.results.runs import CrossvalResult
 from flows.runs.clustering import run_cluster
 from flows.runs.columns_read import ingest_summary
 from flows.runs.crossval import run_crossval
@@ -25,7 +24,6 @@ from flows.runs.fit import run_fit
 from flows.runs.published import History
 from flows.settings.base import IngestSettings
 from flows.settings.refresh import RefreshSettings
-from flows.text import number
 from flows.tracking.flow_run import track_run
 
 # Name of the event that automations can act on, and prefix of the resource that it is about.
@@ -41,33 +39,12 @@ def saving_flow(compute: Callable[[Any], RunResult]) -> Flow[..., Any]:
 
     def tracked(settings: Any) -> dict[str, Any]:
         with track_run(name, settings) as run:
-            result = compute(settings)
-            tables = []
-            if isinstance(result, CrossvalResult):
-                about = "Each fold, mean and population standard deviation"
-                tables = [run.table("folds", table_rows(result), about)]
-            return run.saved(result, *tables)
+            return run.saved(compute(settings))
 
     # Prefect makes a form of the parameter, and finds the flow in this module by its name.
     tracked.__signature__ = signature(compute, eval_str=True)  # type: ignore[attr-defined]
     tracked.__name__, tracked.__qualname__, tracked.__doc__ = name, name, compute.__doc__
     return flow(name=name, flow_run_name="{settings.flow_run_name}", persist_result=False)(tracked)
-
-
-def table_rows(result: CrossvalResult) -> list[dict[str, Any]]:
-    """Return a row for each fold of each method, one for the mean and one for the deviation.
-
-    The UI shows numbers with all their digits: they are texts with four.
-    """
-    return [
-        {"method": method, "fold": name, **{key: number(each) for key, each in vars(row).items()}}
-        for method, one in result.methods.items()
-        for name, row in {
-            **{str(fold.fold): fold.measures for fold in one.results},
-            "mean": one.mean,
-            "sd": one.sd,
-        }.items()
-    ]
 
 
 fit = saving_flow(run_fit)
