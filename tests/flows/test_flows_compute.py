@@ -98,6 +98,7 @@ def local(tmp_path):
     return file
 
 
+@pytest.mark.long
 def test_an_option_that_workers_refuse_is_an_error_at_once(local):
     local.write_text(LOCAL.replace("memory_limit", "memory_limits"))
     said = r"LocalCluster starts no workers: .* unexpected keyword argument 'memory_limits'"
@@ -141,7 +142,7 @@ def test_an_interruption_ends_the_workers(local):
     command = ("crossval", "wine", "--plain", "--cluster", str(local), "--tol", "1e-14")
     # As a terminal has it: the interruption goes to all of them.
     with a_command(*command, "--max-iter", 9999, *EXACT, start_new_session=True) as run:
-        family = _family(run.pid, 3)
+        family = wait(lambda: living(run.pid)[3:] and living(run.pid), every=0.05)
         os.killpg(run.pid, signal.SIGINT)
         out, err = run.communicate(timeout=120)
     # The second is how Python ends where `exec`, of a dataclass say, was what was interrupted.
@@ -154,16 +155,6 @@ def test_an_interruption_ends_the_workers(local):
 
 def _end_process():
     os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _family(pid, size):
-    """Return the processes that one has started, when it has started so many."""
-
-    def family():
-        started = psutil.Process(pid).children(recursive=True)
-        return started if len(started) >= size else []
-
-    return wait(family, every=0.05)
 
 
 @pytest.fixture(scope="module")

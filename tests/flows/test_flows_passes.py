@@ -71,8 +71,9 @@ def test_the_time_left_of_a_residual_that_falls_geometrically(fall):
 
 
 @pytest.mark.usefixtures("_every_pass")
-def test_a_fold_tells_of_its_passes_and_of_its_classifier():
-    store_own(6000)
+def test_a_fold_tells_of_its_passes_and_of_its_classifier(monkeypatch):
+    monkeypatch.setattr("ism_dask.rows.shards.ROWS_PER_SHARD", 400)
+    store_own(1600)
     diary = Diary()
     exact = {"criterion": "dependence", "engine": "exact", "tol": 1e-12, "max_iter": 12}
     settings = CrossvalSettings(dataset="own", sigma="median", folds=2, **exact)

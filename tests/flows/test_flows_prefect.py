@@ -12,7 +12,6 @@ import pytest
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.settings import (
     PREFECT_API_URL,
-    PREFECT_CLIENT_CSRF_SUPPORT_ENABLED,
     temporary_settings,
 )
 from support import EXACT, artifacts_of, flown, store_own
@@ -183,23 +182,19 @@ class _Busy(BaseHTTPRequestHandler):
         self.send_response(503 if self.calls % 2 else 200)
         self.send_header("Retry-After", "0")
         self.end_headers()
-        if self.calls % 2 == 0 and self.command == "POST":
-            self.wfile.write(b"[]")
-
-    do_POST = do_GET  # noqa: N815 - the name that the base class calls
 
 
 def test_a_call_before_a_run_waits_for_a_busy_server():
-    with served(HTTPServer(("127.0.0.1", 0), _Busy)) as address:
-        changed = {PREFECT_API_URL: f"{address}/api"}
-        changed[PREFECT_CLIENT_CSRF_SUPPORT_ENABLED] = False
-        with temporary_settings(changed):
-            with pytest.raises(ServerUnreachable, match="has trouble"), prefect_client() as client:
-                client.hello()
-            _Busy.calls = 0
-            with prefect_client(retries=1) as client:
-                assert client.hello().is_success
-            assert _Busy.calls == 2
+    with (
+        served(HTTPServer(("127.0.0.1", 0), _Busy)) as address,
+        temporary_settings({PREFECT_API_URL: f"{address}/api"}),
+    ):
+        with pytest.raises(ServerUnreachable, match="has trouble"), prefect_client() as client:
+            client.hello()
+        _Busy.calls = 0
+        with prefect_client(retries=1) as client:
+            assert client.hello().is_success
+        assert _Busy.calls == 2
 
 
 def _shown(run):

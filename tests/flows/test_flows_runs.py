@@ -144,12 +144,13 @@ def test_a_crossval_gives_way_to_the_next_only_where_nobody_named_it():
 def test_no_run_of_another_kind_is_replaced_unasked(here):
     name = "wine-gaussian-q2-crossval"
     run_fit(FitSettings(dataset="wine", run=name, sigma="median", criterion="dependence"))
-    report = Path(here("report", name).out.strip())
+    report_path(name).parent.mkdir(parents=True)
+    report_path(name).touch()
     crossval = ("crossval", "wine", "-q", 2, "--plain", *DEPENDENCE)
     assert "--force" in here(*crossval).failed(1)
     assert here(*crossval, "--first", 1, "--force").status == 0
     assert open_run(name).kind == "crossval"
-    assert not report.exists()
+    assert not report_path(name).exists()
     assert "has results but no model" in here("transform", name, "wine", "-o", "x.csv").failed(2)
 
 

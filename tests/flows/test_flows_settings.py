@@ -1,18 +1,177 @@
-"""Settings: declared once, checked before anything runs."""
+"""Settings, declared once and checked before anything runs, and run files, which hold them."""
 
+import json
+import re
+import tomllib
 from dataclasses import fields, replace
 from inspect import signature
+from pathlib import Path
 
+import jsonschema
+import numpy as np
+import pandas as pd
 import pytest
 from pydantic import TypeAdapter
 
 from flows.errors import SettingsError
 from flows.runs.clustering import PARADIGMS
 from flows.settings.fields import command_words, deciding
+from flows.settings.run_file import FLOWS, read_run_file
+from flows.settings.run_file_text import commented_run_file
 from flows.settings.runs import LABEL_SETTINGS, CrossvalSettings, FitSettings, SavedRunSettings
 from ism_dask.engines import ENGINES
 from ism_dask.kernels import KERNELS, DistanceKernel, Gaussian, Polynomial
-from storage import open_run
+from storage import load_model, open_dataset, open_run
+
+N = 150
+RUN_FILE = """\
+run = "churn"
+report = "churn.html"
+
+[data]
+source = "sales.csv"
+name = "shop"
+label = "left us"
+keep = ["id"]
+
+[fit]
+n_components = 2
+kernel = "polynomial"
+degree = 2
+
+[[transform]]
+source = "sales.csv"
+out = "new.parquet"
+
+[[transform]]
+source = "shop"
+out = "same.npy"
+"""
+KERNEL = {"name": "polynomial", "degree": 2, "offset": 1.0}
+SCHEMA = Path(__file__).parents[2] / "docs" / "run-file.schema.json"
+
+
+@pytest.fixture
+def run_file(tmp_path, monkeypatch):
+    """Write a table and a run file, in a folder that is not the current one."""
+    rows = np.random.default_rng(3).normal(size=(N, 3))
+    frame = pd.DataFrame(rows, columns=["age", "income", "visits"])
+    frame["left us"] = np.where(frame["age"] * frame["income"] > 0, "yes", "no")
+    frame.insert(0, "id", range(N))
+    folder, elsewhere = tmp_path / "work", tmp_path / "elsewhere"
+    for each in (folder, elsewhere):
+        each.mkdir()
+    frame.to_csv(folder / "sales.csv", index=False)
+    (folder / "run.toml").write_text(RUN_FILE)
+    monkeypatch.chdir(elsewhere)
+    return folder / "run.toml"
+
+
+@pytest.mark.long
+def test_a_run_file_runs_from_the_table_to_the_outputs(here, run_file):
+    folder = run_file.parent
+    shown = here("run", run_file, "--dry-run").out
+    assert "150 rows; 3 columns become 3 numbers" in shown
+    assert "n_components=2" in shown
+    assert "nothing was stored" in shown
+    assert here("show", "churn").status == 2
+    result = here("run", run_file, "--plain", "--json").answer
+    written = [folder / name for name in ("new.parquet", "same.npy", "churn.html")]
+    assert result["written"] == [*map(str, written)]
+    assert open_dataset("shop").class_names == {"left_us": ("no", "yes")}
+    assert result["fitted_kernel"] == KERNEL
+    new = pd.read_parquet(folder / "new.parquet")
+    model = load_model("churn")
+    expected = model.transform(pd.read_csv(folder / "sales.csv"))
+    np.testing.assert_array_equal(new[["predictiveikdr0", "predictiveikdr1"]], expected)
+    np.testing.assert_allclose(np.load(folder / "same.npy"), expected, rtol=1e-6, atol=1e-6)
+    assert list(new["id"].astype(int)) == list(range(N))
+    assert "there is a run 'churn' already" in here("run", run_file, "--plain", "--quiet").failed(1)
+    assert here("run", run_file, "--plain", "--force").status == 0
+
+
+@pytest.mark.parametrize(
+    ("line", "instead", "at", "message"),
+    [
+        ("n_components = 2", "n_componets = 2", 11, "did you mean 'n_components'"),
+        ("n_components = 2", 'n_components = "2"', 11, "is '2'; expected a whole number"),
+        ("n_components = 2", 'label = "age"', 11, "give `label` in [data]"),
+        ('kernel = "polynomial"', "", 13, "`fit.degree` is no parameter of the gaussian kernel"),
+        ('"polynomial"', '"gauss"', 12, "`fit.kernel` is 'gauss'; did you mean 'gaussian'"),
+        ('keep = ["id"]', 'keep = [\n  # of customers\n  "id",\n  3,\n]', 8, "[1]` is 3"),
+        ('keep = ["id"]', 'missing = "men"', 8, "expected one of refuse, drop"),
+        ('run = "churn"', 'run = "a/b"', 1, "`run` is 'a/b'"),
+        ('out = "same.npy"', 'out = "~nobody-here/x.npy"', 21, "there is no such user here"),
+        ('out = "same.npy"', 'out = "x.npy"\nunseen = "all"', 22, "`transform[1].unseen` is 'all'"),
+        ('out = "same.npy"', "", 19, "`transform[1].out` is missing"),
+        ("[fit]", "[fits]", None, "expected one table [fit] or [crossval] or [cluster]"),
+        ("[fit]", "[cluster]\n[fit]", 10, "[fit] and [cluster]"),
+        ("[fit]", "[crossval]", 15, "crossval saves no W"),
+        ("[fit]", "[fit", None, "is no TOML"),
+        ('source = "sales.csv"\nname = "shop"', 'source = "wine"\nname = "x"', 6, "is no table"),
+        ('source = "sales.csv"\nname', 'source = "wines"\nname', None, "wines"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line(run_file, line, instead, at, message):
+    text = run_file.read_text()
+    assert line in text
+    run_file.write_text(text.replace(line, instead, 1))
+    with pytest.raises(SettingsError) as caught:
+        read_run_file(run_file)
+    said = str(caught.value)
+    assert message in said
+    assert str(run_file) in said
+    if at is not None:
+        assert f", line {at}: " in said
+
+
+def test_a_fit_is_cross_validated_in_one_file(here, run_file):
+    """Labels may be a list; [crossval] has the settings of [fit] but for its own."""
+    text = RUN_FILE.partition("[[")[0].replace('report = "churn.html"\n', "")
+    text = f'{text}criterion = "dependence"\n'
+    run_file.write_text(text.replace('"left us"', '["age", "income"]'))
+    assert here("run", run_file, "--plain", "--json").answer["label"] == "age,income"
+    run_file.write_text(f"{text}[crossval]\nfolds = 2\nmax_iter = 9\n")
+    jsonschema.validate(tomllib.loads(run_file.read_text()), json.loads(SCHEMA.read_text()))
+    assert "folds=2" in here("run", run_file, "--dry-run", "--force").out
+    answer = here("run", run_file, "--plain", "--force", "--json").answer
+    assert answer["fitted_kernel"] == KERNEL
+    assert (answer["run"], answer["crossval"]["run"]) == ("churn", "churn-crossval")
+    fitted, validated = answer["settings"], answer["crossval"]["settings"]
+    assert (validated["folds"], validated["max_iter"]) == (2, 9)
+    assert all(validated[key] == fitted[key] for key in ("degree", "n_components"))
+
+
+@pytest.mark.parametrize("flow", list(FLOWS))
+def test_the_file_that_init_writes_has_every_default(here, run_file, flow):
+    file, table = run_file.with_name("own.toml"), run_file.with_name("sales.csv")
+    command = ("init", file, "--data", table, "--label", "left us", "--flow", flow)
+    assert here(*command).status == 0
+    plain = read_run_file(file).settings
+    assert len(file.read_text().splitlines()) < 60
+    assert here(*command, "--full", "--force").status == 0
+    assert read_run_file(file).settings == plain
+    # Defaults without their comment sign: the file means the same.
+    text = re.sub(r"^# (\w+ = (?!.*# for example$).*)$", r"\1", file.read_text(), flags=re.M)
+    text = text.split("# [[transform]]")[0].replace("# [refresh]", "[refresh]")
+    file.write_text(text)
+    jsonschema.validate(tomllib.loads(text), json.loads(SCHEMA.read_text()))
+    assert read_run_file(file).settings == plain
+    assert f"{file} exists already" in here("init", file).failed(2)
+
+
+def test_the_schema_in_docs_is_that_of_this_version(here, tmp_path):
+    written = tmp_path / "schema.json"
+    assert here("init", written, "--schema").status == 0
+    assert SCHEMA.read_text() == written.read_text()
+    valid = tomllib.loads(commented_run_file("fit", "sales/part-*.csv"))
+    assert (valid["run"], valid["report"]) == ("sales", "sales.html")
+    validator = jsonschema.Draft202012Validator(json.loads(SCHEMA.read_text()))
+    assert validator.is_valid(valid)
+    assert validator.is_valid({**valid, "crossval": {"folds": 3}})
+    assert not validator.is_valid({**valid, "cluster": {}})
+    for wrong in ({"ran": "x"}, {"data": {}}, {"fit": {"n_components": "2"}}):
+        assert not validator.is_valid({**valid, **wrong})
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -83,8 +242,6 @@ def test_the_form_of_the_prefect_ui_explains_every_setting():
     assert all("anyOf" not in each for each in schema.values())
     optional = [each.name for each in fields(CrossvalSettings) if each.default is None]
     assert not [name for name in optional if "enum" in schema[name] or "default" in schema[name]]
-    places = [list(schema).index(each) for each in ("dataset", "target", "kernel", "run")]
-    assert places == sorted(places)
     given = CrossvalSettings(dataset="wine", n_components=2, first=1)
     assert adapter.validate_python(given.to_json()) == given
 

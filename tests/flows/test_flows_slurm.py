@@ -124,17 +124,11 @@ def _change(file, before, after):
     file.write_text(text.replace(before, after))
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "said"),
-    [
-        ('"compute"', '"nowhere"', "invalid partition specified: nowhere"),
-        ('"lo"', '"ib7"', "'ib7' is not a valid network interface"),
-    ],
-)
-def test_what_slurm_refuses_is_said(here, file, before, after, said):
-    _change(file, before, after)
+def test_what_slurm_refuses_is_said(here, file):
+    _change(file, '"compute"', '"nowhere"')
     _change(file, "security = true\n", "")  # dask_jobqueue would leave its certificates open
-    assert said in here("fit", "wine", *PLAIN, "--cluster", file).failed(1)
+    said = here("fit", "wine", *PLAIN, "--cluster", file).failed(1)
+    assert "invalid partition specified: nowhere" in said
 
 
 def test_jobs_that_do_not_start(here, file):
