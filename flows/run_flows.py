@@ -14,8 +14,8 @@ from flows.progress.watching import in_context, run_step
 from flows.refreshes.history import history_summary
 from flows.refreshes.refresh import refresh as refresh_run
 from flows.reports.pages import render_markdown
-from flows.results.base import RunResult
 from flows.results.refresh import SUSPICIOUS
+from flows.results.runs import RunResult
 from flows.runs.clustering import run_cluster
 from flows.runs.columns_read import ingest_summary
 from flows.runs.crossval import run_crossval

@@ -17,7 +17,7 @@ from flows.settings.base import DataSettings, FlowSettings
 from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
 
 if TYPE_CHECKING:
-    from flows.results.base import RunResult
+    from flows.results.runs import RunResult
 
 # What runs each flow without Prefect.
 _FLOWS = {

@@ -17,7 +17,7 @@ from flows.settings.base import IngestSettings, TransformSettings
 from flows.text import byte_size, count_noun
 
 if TYPE_CHECKING:
-    from flows.results.base import IngestResult
+    from flows.results.runs import IngestResult
 
 Force = Annotated[
     bool, typer.Option("--force", help="Remove it even if a refresh, or a published run, uses it.")

@@ -18,8 +18,7 @@ from flows.errors import ALTERED, FlowError, SettingsError
 from flows.reports.blocks import Block, Fact, Summary, Table, say
 from flows.reports.crossval import crossval_summary
 from flows.reports.fits import cluster_summary, fit_summary
-from flows.results.base import RunResult
-from flows.results.runs import ClusterResult, CrossvalResult, FitResult, largest
+from flows.results.runs import ClusterResult, CrossvalResult, FitResult, RunResult, largest
 from flows.settings.fields import command_words, decisive_names
 from flows.settings.run_file import FLOWS
 from flows.settings.runs import NamedRunSettings
@@ -149,14 +148,16 @@ def _to_text(value: Any) -> str:
 
 def run_cells(run: Run, columns: Sequence[str]) -> list[str]:
     """Return what is known of a saved run from its record alone, by the columns of a table."""
-    summary = None
-    with suppress(FlowError):
+    summary, kind = None, run.kind
+    try:
         summary = summary_of(View(run, None))
+    except FlowError:
+        kind = kind and "damaged"  # a run of another program has no kind
     # The short date keeps the table within a terminal of 80 columns.
     this_year = run.created.year == datetime.now(UTC).year
     cells = {
         "name": run.name,
-        "kind": "damaged" if run.problem else run.kind,
+        "kind": "damaged" if run.problem else kind,
         "data": run.metrics["dataset"] if summary else "",
         "data, kernel": summary.short if summary else "",
         "result": summary.headline if summary else "",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar
 
-from flows.results.base import FlowResult, JsonRecord
+from flows.results.runs import FlowResult, JsonRecord
 from storage import DamagedStore, read_history
 from storage.refreshes import record_path
 

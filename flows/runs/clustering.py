@@ -14,8 +14,7 @@ from sklearn.metrics import normalized_mutual_info_score
 from sklearn.model_selection import train_test_split
 
 from flows.errors import SettingsError
-from flows.progress.fits import watched_fit
-from flows.progress.watching import ProgressShare, run_step
+from flows.progress.watching import ProgressShare, run_step, watched_fit
 from flows.results.runs import ClusterResult, SeparatingColumn, ranked
 from flows.runs.data import (
     Array,

@@ -6,7 +6,7 @@ import re
 from itertools import groupby
 
 from flows.reports.blocks import Block, Fact, Summary, Table, say
-from flows.results.base import IngestResult
+from flows.results.runs import IngestResult
 from flows.text import byte_size, count_noun, shortened
 from ism_dask.gamma.targets import MAX_WHOLE_CLASSES
 from storage.tables.schema import (

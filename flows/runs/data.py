@@ -15,7 +15,7 @@ from flows.builtin.catalogue import DATASETS
 from flows.compute.connection import check_files_visible
 from flows.errors import SettingsError
 from flows.progress.watching import progress_note, report_progress
-from flows.results.base import IngestResult
+from flows.results.runs import IngestResult
 from flows.runs.table_ingestion import ingest_table, store_labelled
 from flows.settings.base import IngestSettings
 from flows.settings.choices import label_keys

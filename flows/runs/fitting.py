@@ -14,9 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from flows.progress.fits import watched_fit
-from flows.progress.watching import ProgressShare, run_context
-from flows.results.base import JsonRecord, RunResult
+from flows.progress.watching import ProgressShare, run_context, watched_fit
 from flows.results.runs import (
     ClusterResult,
     Contribution,
@@ -24,6 +22,8 @@ from flows.results.runs import (
     FitEnding,
     FitResult,
     FittedW,
+    JsonRecord,
+    RunResult,
     Selection,
     SettingTried,
     column_names,

@@ -19,8 +19,13 @@ from typing import Any, TypeVar
 from flows.compute.health import ClusterLost
 from flows.compute.session import Session, joined_cluster
 from flows.errors import FlowError
-from flows.progress.fits import ThinnedLog
-from flows.progress.watching import progress_log, progress_note, report_progress, run_context
+from flows.progress.watching import (
+    ThinnedLog,
+    progress_log,
+    progress_note,
+    report_progress,
+    run_context,
+)
 from flows.services.leases import HeldLease, hold_lease
 from flows.settings.fields import deciding
 from flows.settings.runs import NamedRunSettings, SavedRunSettings

@@ -7,7 +7,7 @@ from functools import partial
 from flows.builtin.catalogue import DATASETS
 from flows.compute.session import joined_workers
 from flows.progress.watching import progress_note, report_progress
-from flows.results.base import IngestResult
+from flows.results.runs import IngestResult
 from flows.runs.columns_read import describe_schema, hints
 from flows.settings.base import IngestSettings
 from flows.settings.choices import table_options

@@ -40,7 +40,7 @@ from flows.progress.watching import (
 )
 from flows.reports.pages import publish_report, render_markdown
 from flows.reports.summary import View, card_line, log_line, summarise
-from flows.results.base import FlowResult, RunResult
+from flows.results.runs import FlowResult, RunResult
 from flows.services.liveness import SET_BY_WORKERS, RunReceipt
 from flows.settings.base import FlowSettings
 from flows.tracking.client import (

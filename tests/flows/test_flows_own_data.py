@@ -7,7 +7,7 @@ from numpy.testing import assert_allclose
 from sklearn.base import clone
 from support import EXACT
 
-from flows.results.base import IngestResult
+from flows.results.runs import IngestResult
 from flows.runs.columns_read import ingest_summary
 from ism_dask import PredictiveIKDR, SupervisedIKDR
 from ism_dask.kernels import Gaussian

@@ -13,8 +13,14 @@ from support import Diary, store_own
 from waiting import wait
 
 import flows.progress.watching
-from flows.progress.fits import ThinnedLog, watched_fit
-from flows.progress.watching import ProgressShare, progress_note, report_progress, watch_progress
+from flows.progress.watching import (
+    ProgressShare,
+    ThinnedLog,
+    progress_note,
+    report_progress,
+    watch_progress,
+    watched_fit,
+)
 from flows.runs.crossval import run_crossval
 from flows.settings.runs import CrossvalSettings
 from ism_dask.observe import progress

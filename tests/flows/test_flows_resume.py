@@ -154,7 +154,7 @@ def cut_off(settings, monkeypatch):
             if state.iteration == 3:
                 raise LookupError("no more")
 
-        patch.setattr("flows.progress.fits.FitReports.on_iteration", seen)
+        patch.setattr("flows.progress.watching.FitReports.on_iteration", seen)
         with pytest.raises(LookupError, match="no more"):
             run_fit(settings)
 
