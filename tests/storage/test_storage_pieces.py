@@ -25,20 +25,6 @@ def _gappy(rows, seed):
     return frame
 
 
-def _check_same(data, other):
-    assert data.data_hash == other.data_hash
-    assert_array_equal(data.X.read(0, len(data.X)), other.X.read(0, len(other.X)))
-    assert_array_equal(data.labels["y"], other.labels["y"])
-    assert _schema_but_sums(data) == _schema_but_sums(other)
-
-
-def _schema_but_sums(data):
-    """Return the schema with rounded sums: in another order these differ in their last bits."""
-    schema = data.info.table["schema"]
-    features = [{**each, "total": round(each["total"], 10)} for each in schema["features"]]
-    return {**schema, "features": features}
-
-
 @pytest.fixture(scope="module")
 def executor():
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
@@ -58,7 +44,7 @@ def test_processes_store_the_same_bits(tmp_path, executor, monkeypatch, suffix, 
     assert seen == sorted(seen)
     assert seen[-1] == 1.0
     if missing == "drop":
-        _check_same(data, here)
+        assert data.data_hash == here.data_hash
     else:
         assert_allclose(data.X.read(0, 283), here.X.read(0, 283), rtol=1e-13)
     assert open_dataset("far").data_hash == data.data_hash
