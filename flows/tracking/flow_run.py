@@ -48,7 +48,6 @@ from flows.tracking.client import (
     ServerUnreachable,
     deliver,
     prefect_client,
-    send_pages,
     send_receipts,
     server_address,
     temporary_settings,
@@ -58,9 +57,6 @@ from flows.tracking.server import check_disk, report_url, without_password
 from storage import StorageError
 
 Artifact: TypeAlias = dict[str, Any]
-
-# Seconds that a finished run waits for a server that is away, and seconds between two attempts.
-_PATIENCE, _RETRY_SECONDS = 180.0, 1.0
 
 
 def _lower_cancelled(record: logging.LogRecord) -> bool:
@@ -135,15 +131,14 @@ def run_flow(flow: Flow[..., Any], settings: FlowSettings) -> Any:
     return begun[0].result()
 
 
-class TrackedRun:
+class TrackedRun(LiveRun):
     """A flow run within the block of `track_run`, and its outcome after it.
 
     Prefect cannot return the outcome if the server is away.
     """
 
-    def __init__(self, key: str, receipt: RunReceipt, follower: LiveRun) -> None:
-        # The prefix of the keys of its artifacts; the thread that shows its progress.
-        self._key, self.receipt, self._follower = key, receipt, follower
+    def __init__(self, receipt: RunReceipt, key: str, title: str) -> None:
+        super().__init__(receipt, key, title)
         self._result: FlowResult | None = None
         self._error: Exception | None = None
         self._is_delivered = False
@@ -194,7 +189,8 @@ class TrackedRun:
 
     def describe(self, settings: FlowSettings) -> None:
         """Have name and tags of the flow run replaced, once its data are read."""
-        self._follower.describe(settings.flow_run_name, {*self._tags, *settings.tags})
+        tags = {*self._tags, *settings.tags}
+        self._description = {"name": settings.flow_run_name, "tags": tags}
         run = getattr(settings, "run", None)
         if run is not None and not self.receipt.by_worker:
             progress_log(
@@ -232,7 +228,7 @@ class TrackedRun:
     def finished(
         self, result: FlowResult, *pages: Artifact, state: State[Any] | None = None
     ) -> dict[str, Any]:
-        """Send the artifacts to the server; return the result as JSON, with id and page of the run.
+        """Have the artifacts sent; return the result as JSON, with id and page of the run.
 
         `state` is the one that the flow returns, if it is not just Completed.
         """
@@ -240,24 +236,7 @@ class TrackedRun:
         progress_log(f"result: {line}")
         self._result = replace(result, flow_run=current_flow_run())
         self._end(state or Completed(), *pages)
-        self._send_pages()
         return self._result.to_json()
-
-    def _send_pages(self) -> None:
-        """Send the artifacts of the run to the server; raise Abort if it stays away too long."""
-        until, is_announced = time.monotonic() + _PATIENCE, False
-        while self.receipt.pages:
-            try:
-                with prefect_client() as client:
-                    self.receipt = send_pages(self.receipt, client)
-            except ServerUnreachable as away:
-                if not is_announced:
-                    wait = f"waiting for it, up to {_PATIENCE:.0f} s. What was computed is saved"
-                    progress_note(f"{away}: {wait}")
-                is_announced = True
-                if time.monotonic() > until:
-                    raise Abort(str(away)) from away
-                time.sleep(_RETRY_SECONDS)
 
     def failed(self, error: Exception) -> None:
         """Record an error, which Prefect reports to the server; raise Abort if that is away."""
@@ -273,7 +252,7 @@ class TrackedRun:
         """Report to the server that the run is cancelled; Prefect would report a crash."""
         if self.has_ended:
             raise Abort("interrupted when all was done")
-        why = why or self._follower.ended_by or "interrupted"
+        why = why or self.ended_by or "interrupted"
         self._error = Interrupted(why)
         with suppress(StorageError):
             self._end(Cancelled(message=f"The run was {why}."))
@@ -313,14 +292,13 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     url = current_flow_run()["url"]
     if url is not None:
         progress_note(f"run: {url}")
-    follower = LiveRun(run, key, f"{kind} {settings.title}", receipt.touch)
-    this = TrackedRun(key, receipt, follower)
+    this = TrackedRun(receipt, key, f"{kind} {settings.title}")
     run_context().begun.append(this)
     this.describe(settings)
     try:
         with (
-            follower,
-            watch_progress(follower),
+            this,
+            watch_progress(this),
             in_context(page=url, describe=this.describe, step=this.step),
         ):
             given = ", ".join(f"{name}={value}" for name, value in settings.differences.items())
@@ -329,12 +307,14 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     except (KeyboardInterrupt, TerminationSignal):
         this.interrupted()
     except Exception as error:
-        if was_interrupted() or follower.ended_by:
+        if was_interrupted() or this.ended_by:
             this.interrupted()
         if known and known.auto_scheduled and isinstance(error, RunHeldError):
             this.interrupted(f"not needed: {error}")
         this.failed(error)
         raise
+    if this.receipt.pages:
+        raise Abort("the Prefect server is away")
 
 
 def current_flow_run() -> dict[str, str | None]:

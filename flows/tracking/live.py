@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from contextvars import copy_context
+from math import inf
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +21,9 @@ from prefect.client.schemas.objects import StateType
 from prefect.exceptions import MissingContextError, ObjectNotFound
 
 from flows.progress.interrupts import interrupt
-from flows.tracking.client import ServerUnreachable, prefect_client
+from flows.progress.watching import progress_note
+from flows.services.liveness import RunReceipt
+from flows.tracking.client import ServerUnreachable, prefect_client, send_pages
 from ism_dask.observe.progress import TimeLeft
 
 # Seconds between two updates. Each takes about 30 ms of the server, which may share our cores.
@@ -35,26 +37,26 @@ _ENDINGS = {
     StateType.PAUSED: "suspended",
 }
 # Seconds that an interrupted run has to save its last iteration and leave its cluster.
-_PATIENCE = 60.0
+_INTERRUPT_SECONDS = 60.0
 # Seconds until the next attempt if the server is away.
 _RETRY_SECONDS = 5.0
-# When the run has ended, a server that is busy or away gets this number of attempts, with this
-# number of seconds between them.
-_LAST_TRIES, _LAST_SECONDS = 3, 1.0
+# Seconds that a run that has ended waits for a server that is away, with something to show, and
+# else; and seconds between two attempts then.
+_PATIENCE, _LAST_SECONDS, _LAST_RETRY_SECONDS = 180.0, 3.0, 1.0
 
 
 class LiveRun:
-    """A watcher that keeps the progress artifact of a flow run up to date, as a context manager.
+    """A flow run that a thread shows in Prefect: a watcher of its progress, as a context manager.
 
     `key` is the prefix of the keys of its artifacts, and `title` the text until there is progress.
-    `beat` is called every few seconds as long as the run goes on.
     """
 
-    def __init__(self, run: UUID, key: str, title: str, beat: Callable[[], None]) -> None:
+    def __init__(self, receipt: RunReceipt, key: str, title: str) -> None:
         # How somebody has ended the run, such as "cancelled in the Prefect UI". If it is not empty,
         # the main thread has been interrupted.
         self.ended_by, self._next_interrupt = "", 0.0
-        self._run, self._key, self._beat = run, key, beat
+        self.receipt, self._run, self._key = receipt, UUID(receipt.run), key
+        # Name and tags that the server is to have.
         self._description: dict[str, Any] | None = None
         self._share, self._text = 0.0, title
         self._time_left = TimeLeft()
@@ -79,10 +81,6 @@ class LiveRun:
         self._ended.set()
         self._thread.join()
 
-    def describe(self, name: str, tags: set[str]) -> None:
-        """Have name and tags of the run replaced."""
-        self._description = {"name": name, "tags": tags}
-
     def tick(self, share: float, text: str) -> None:
         """Record the progress of the run."""
         self._time_left.tick(share)
@@ -99,27 +97,45 @@ class LiveRun:
             self._log.info(text)
 
     def _follow(self) -> None:
-        tries_at_the_end = _LAST_TRIES
-        while tries_at_the_end:
-            # The server refuses updates of a run that somebody has deleted.
-            with (
-                suppress(ServerUnreachable, ObjectNotFound, httpx.HTTPStatusError),
-                # A new client for each update would cost the server more than the update itself.
-                prefect_client() as client,
-            ):
-                self._update(client)
-                while not self._ended.wait(_SECONDS):
-                    self._update(client)
-                self._update(client)
+        """Keep the server up to date until the end, or until one that is away is given up."""
+        until = inf
+        while time.monotonic() < until:
+            away = ""
+            try:
+                self._follow_with_one_client()
+            except ServerUnreachable as error:
+                away = str(error)
+            except (ObjectNotFound, httpx.HTTPStatusError):
+                pass  # the server refuses updates of a run that somebody has deleted
+            else:
                 return
-            self._beat()
+            self.receipt.touch()
             if self._ended.wait(_RETRY_SECONDS):
-                tries_at_the_end -= 1
-                time.sleep(_LAST_SECONDS)
+                if until == inf:
+                    until = time.monotonic() + self._patience(away)
+                time.sleep(_LAST_RETRY_SECONDS)
+
+    def _follow_with_one_client(self) -> None:
+        # Making a new client for each update would cost the server more than the update itself.
+        with prefect_client() as client:
+            self._update(client)
+            while not self._ended.wait(_SECONDS):
+                self._update(client)
+            self._update(client)
+            self.receipt = send_pages(self.receipt, client)
+
+    def _patience(self, away: str) -> float:
+        """Return for how long a run that has ended waits; tell people if the server is away."""
+        if not (away and self.receipt.pages):
+            return _LAST_SECONDS
+        progress_note(
+            f"{away}: waiting for it, up to {_PATIENCE:.0f} s. What was computed is saved"
+        )
+        return _PATIENCE
 
     def _update(self, client: SyncPrefectClient) -> None:
         """Show the progress of the run, and interrupt it if somebody has ended it."""
-        self._beat()
+        self.receipt.touch()
         text = self._text
         if not self._ended.is_set():  # of a run that is over nothing is left
             self._interrupt_if_ended(client)
@@ -167,5 +183,5 @@ class LiveRun:
             how = "deleted"
         if how:
             self.ended_by = f"{how} in the Prefect UI"
-            self._next_interrupt = time.monotonic() + _PATIENCE
+            self._next_interrupt = time.monotonic() + _INTERRUPT_SECONDS
             interrupt()

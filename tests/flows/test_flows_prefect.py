@@ -23,6 +23,7 @@ from flows.errors import FlowError, Interrupted, SettingsError
 from flows.reports.summary import summarise
 from flows.runs.crossval import run_crossval
 from flows.runs.data import store_dataset
+from flows.services.liveness import RunReceipt
 from flows.settings.base import IngestSettings
 from flows.settings.runs import CrossvalSettings
 from flows.text import number
@@ -162,7 +163,7 @@ def test_the_progress_says_how_much_is_left(monkeypatch):
     monkeypatch.setattr("ism_dask.observe.progress._SECONDS", 0.0)
     with get_client(sync_client=True) as client:
         run = client.create_flow_run(fit)
-    with LiveRun(run.id, "key", "title", lambda: None) as follower:
+    with LiveRun(RunReceipt(run=str(run.id), api=""), "key", "title") as follower:
         for done in range(1, 21):
             time.sleep(0.01)
             follower.tick(done / 1000, "text")
