@@ -32,8 +32,6 @@ from storage.runs import LEASE
 
 # The kind of the lease by which a refresh holds the run that it publishes.
 REFRESH = "refresh"
-# How the description of the end of a failed run begins.
-_FAILED = "failed: "
 # In the folder of all runs: one process at a time changes a lease, which takes a moment.
 _LOCK = ".leases"
 # A time later than this, in the year 5138, is no reading of a clock.
@@ -70,15 +68,6 @@ class Lease(ProcessRecord):
     def held(self) -> bool:
         """Whether the process still computes the run."""
         return not self.ended and self.lives
-
-    @property
-    def state(self) -> str:
-        """One word for the same: "computing", "failed", "interrupted" or "died"."""
-        if self.held:
-            return "computing"
-        if not self.ended:
-            return "died"
-        return "failed" if self.ended.startswith(_FAILED) else "interrupted"
 
     @property
     def description(self) -> str:
@@ -199,7 +188,7 @@ def hold_lease(
         with repeated(lease.renew, SIGN_OF_LIFE):
             yield lease
     except Exception as error:
-        how = f"{_FAILED}{error}"
+        how = f"failed: {error}"
         raise
     except BaseException:
         how = "was interrupted"
