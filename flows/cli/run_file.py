@@ -17,7 +17,7 @@ from flows.settings.refresh import RefreshSettings
 if TYPE_CHECKING:
     from flows.results.refresh import RefreshResult
     from flows.settings.run_file import RunFile
-    from flows.settings.runs import NamedRunSettings
+    from flows.settings.runs import SavedRunSettings
 
 RunFilePath: TypeAlias = Annotated[Path, typer.Argument(metavar="FILE", help="A run file (.toml).")]
 
@@ -95,7 +95,7 @@ def _show(plan: RunFile, output: Output) -> None:
     output.finish({**answer, "flow": plan.flow, "settings": plan.settings.to_json()})
 
 
-def _changed_words(settings: NamedRunSettings) -> str:
+def _changed_words(settings: SavedRunSettings) -> str:
     return ", ".join(f"{key}={value}" for key, value in settings.differences.items())
 
 

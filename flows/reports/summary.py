@@ -21,7 +21,7 @@ from flows.reports.fits import cluster_summary, fit_summary
 from flows.results.runs import ClusterResult, CrossvalResult, FitResult, RunResult, largest
 from flows.settings.fields import command_words, decisive_names
 from flows.settings.run_file import FLOWS
-from flows.settings.runs import NamedRunSettings
+from flows.settings.runs import SavedRunSettings
 from flows.text import byte_size, count_noun, number
 from storage import Model, Run, RunNotFound, UnsafeName, load_model, open_run
 
@@ -121,7 +121,7 @@ def _configuration(run: Run) -> Block:
     """Return the settings of a run, the kernel parameters fitted to its data, and versions."""
     fitted = run.metrics.get("fitted_kernel", {})
     parameters = {f"fitted {key}": value for key, value in fitted.items() if key != "name"}
-    hidden = decisive_names(NamedRunSettings, "nothing")
+    hidden = decisive_names(SavedRunSettings, "nothing")
     rows = tuple(
         (key.replace("_", " "), _to_text(value))
         for key, value in {**run.config, **parameters}.items()

@@ -90,13 +90,21 @@ class IngestResult(FlowResult):
 
 @dataclass(frozen=True, kw_only=True)
 class RunResult(FlowResult):
-    """The result of a flow that saves a run."""
+    """The result of a flow that saves a run, with new features of the rows of a data set."""
 
     run: str  # its name
     path: str = ""  # the folder of its model or results; empty until it is saved
     host: str | None = None  # the machine that computed it
     # The address of its flow run in the Prefect UI; None without Prefect.
     page: str | None = None
+    dataset: str
+    split: str = ""
+    rows: int
+    columns: int
+    kernel: str
+    n_components: int | None  # new features, q
+    data_hash: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)  # of the run, in plain JSON
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -236,19 +244,6 @@ class FittedW(FitEnding):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DataResult(RunResult):
-    """The result of a run that computes new features of the rows of a data set."""
-
-    dataset: str
-    split: str = ""
-    rows: int
-    columns: int
-    n_components: int | None  # new features, q
-    data_hash: str = ""
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of the run, in plain JSON
-
-
-@dataclass(frozen=True, kw_only=True)
 class ShareInterval(JsonRecord):
     """The share of an original feature in the space of the new ones, with its 90% interval."""
 
@@ -274,12 +269,11 @@ class Certainty(JsonRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitResult(DataResult, FittedW):
+class FitResult(RunResult, FittedW):
     """The result of `fit`: one W, fitted to all rows."""
 
     command: ClassVar[str] = "fit"
     label: str = ""
-    kernel: str
     # How sure W is; None if W is no maximum of the prediction of y, or has too many weights.
     certainty: Certainty | None = None
 
@@ -293,11 +287,10 @@ class SeparatingColumn(JsonRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClusterResult(DataResult, FittedW):
+class ClusterResult(RunResult, FittedW):
     """The result of `cluster`: clusters, and the W in which they show."""
 
     command: ClassVar[str] = "cluster"
-    kernel: str
     n_components: int
     paradigm: str
     n_clusters: int
@@ -350,12 +343,11 @@ class CrossvalMeasures(JsonRecord):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossvalResult(DataResult, CrossvalMeasures):
+class CrossvalResult(RunResult, CrossvalMeasures):
     """The result of `crossval`."""
 
     command: ClassVar[str] = "crossval"
     label: str = ""
-    kernel: str
     folds: int  # into which the rows were dealt; not all of them need have run
     class_names: tuple[str, ...]  # in the order of the confusions
     # With criterion "both", the fits by dependence: those of the other fields are by prediction.

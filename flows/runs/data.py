@@ -23,7 +23,6 @@ from flows.settings.fields import split_names
 from flows.settings.runs import (
     PREDICTION,
     SIDES,
-    NamedRunSettings,
     SavedRunSettings,
     SearchSettings,
 )
@@ -34,7 +33,7 @@ from storage.dataset import RowSubset
 from storage.tables.schema import AUTO, CLASSES, NUMBERS, label_key
 
 Array = NDArray[Any]
-RunSettings = TypeVar("RunSettings", bound=NamedRunSettings)
+RunSettings = TypeVar("RunSettings", bound=SavedRunSettings)
 
 # Without a Dask cluster: rows of at most so many bytes are read into memory once. Larger data are
 # read from disk tile by tile.

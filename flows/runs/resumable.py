@@ -28,7 +28,7 @@ from flows.progress.watching import (
 )
 from flows.services.leases import HeldLease, hold_lease
 from flows.settings.fields import deciding
-from flows.settings.runs import NamedRunSettings, SavedRunSettings
+from flows.settings.runs import SavedRunSettings
 from ism_dask.observe import saving_checkpoints
 from ism_dask.records.checkpoint import Checkpoint, CheckpointedFit
 from storage import (
@@ -176,7 +176,7 @@ class FitCheckpoints:
 def resumable_run(
     run: str,
     kind: str,
-    settings: NamedRunSettings,
+    settings: SavedRunSettings,
     known: Mapping[str, Any],
     *,
     size: Mapping[str, Any] = MappingProxyType({}),
@@ -195,9 +195,7 @@ def resumable_run(
     results = PartialResults.of_run(run)
     with hold_lease(run, kind, settings.to_json(), lambda: bool(results.keys())) as lease:
         check_name_is_free(run, force=settings.force, replaces=replaces)
-        this = ResumableRun(
-            run, identity, getattr(settings, "checkpoint", 0.0), lease, ThinnedLog(_LOG_SHARE)
-        )
+        this = ResumableRun(run, identity, settings.checkpoint, lease, ThinnedLog(_LOG_SHARE))
         if lease.previous is not None:
             progress_note(f"this run was started before: {lease.previous.description}")
         # A retry continues what the first `--afresh` attempt saved.

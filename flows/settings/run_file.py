@@ -24,7 +24,7 @@ from flows.settings.runs import (
     ClusterSettings,
     CrossvalSettings,
     FitSettings,
-    NamedRunSettings,
+    SavedRunSettings,
     SearchSettings,
 )
 from flows.settings.toml_tables import (
@@ -40,7 +40,7 @@ from flows.settings.toml_tables import (
 )
 
 # The table that a run file must have one of: it names the flow and has its settings.
-FLOWS: Mapping[str, type[NamedRunSettings]] = {
+FLOWS: Mapping[str, type[SavedRunSettings]] = {
     "fit": FitSettings,
     "crossval": CrossvalSettings,
     "cluster": ClusterSettings,
@@ -190,8 +190,8 @@ class RunFile:
     path: Path
     flow: str  # one of `FLOWS`
     ingest: IngestSettings | None  # how the table is read; None if the file names a data set
-    settings: NamedRunSettings  # those of the flow; their data set may be the path of the table
-    crossval: NamedRunSettings | None  # beside a fit: its settings with those of [crossval]
+    settings: SavedRunSettings  # those of the flow; their data set may be the path of the table
+    crossval: SavedRunSettings | None  # beside a fit: its settings with those of [crossval]
     transforms: tuple[Any, ...]  # of `TransformTable`
     report: Path | None  # the page to write
     limits: RefreshTable | None  # of a refresh; None if the file has no table [refresh]
@@ -265,7 +265,7 @@ def _check_outputs(path: Path, file: Any) -> None:
             raise TableError(f"`{key_text(key)}` is {str(out)!r}, which the run reads", key)
 
 
-def _settings(flow: str, table: Any, common: Mapping[str, Any]) -> NamedRunSettings:
+def _settings(flow: str, table: Any, common: Mapping[str, Any]) -> SavedRunSettings:
     """Return the settings of a flow from its table, and from what all flows of a file share."""
     try:
         return FLOWS[flow](**dataclasses.asdict(table), **common)
@@ -292,7 +292,7 @@ def _flow_of(tables: Mapping[str, Any]) -> str:
 
 
 def _ingest_settings(
-    data: Any, settings: NamedRunSettings, *, force: bool
+    data: Any, settings: SavedRunSettings, *, force: bool
 ) -> IngestSettings | None:
     """Return how the table is ingested, None if the file names a data set."""
     given = dataclasses.asdict(data)

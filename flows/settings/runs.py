@@ -62,8 +62,8 @@ components_setting = partial(
 
 
 @dataclass(frozen=True, kw_only=True)
-class NamedRunSettings(DataSettings):
-    """Settings of a flow that computes from a data set and saves its result as a run."""
+class SavedRunSettings(DataSettings):
+    """Settings of a flow that fits W to the rows of a data set and saves its result as a run."""
 
     label: str | None = data_setting(
         None,
@@ -90,45 +90,6 @@ class NamedRunSettings(DataSettings):
         about="With --scheduler: a cluster counts as lost if no task ends for so many seconds.",
         ge=1,
     )
-
-    @property
-    def place(self) -> str:
-        """Where the run computes, in a word or two: a cluster has the name of its file."""
-        return (self.scheduler or "this machine").rpartition("/")[2].removesuffix(CLUSTER_FILE)
-
-    @property
-    def size(self) -> str:
-        """The number of new features or clusters; empty if the run chooses it."""
-        return "" if self.n_components is None else f"q={self.n_components}"
-
-    @property
-    def method(self) -> str:
-        """How W is computed, in a few words: by its criterion, or for dependence its engine."""
-        criterion = getattr(self, "criterion", DEPENDENCE)
-        by = {PREDICTION: "by prediction", BOTH: "by ISM and prediction"}
-        return by.get(criterion, f"engine {getattr(self, 'engine', '')}")
-
-    @property
-    def title(self) -> str:
-        """What the flow works on: what tells runs apart, and the size."""
-        return f"{super().title} {self.size}".strip()
-
-    @property
-    def flow_run_name(self) -> str:
-        """Name of the flow run in Prefect: the run, title, method, and where it computes."""
-        name = f"{self.title}, {self.method}, on {self.place}"
-        return name if self.run is None else f"{self.run}: {name}"
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """Tags of the flow run in Prefect: run, what tells runs apart, size, method and place."""
-        return tuple(filter(None, (self.run, *self.subject, self.size, self.method, self.place)))
-
-
-@dataclass(frozen=True, kw_only=True)
-class SavedRunSettings(NamedRunSettings):
-    """Settings of a fit of W: the kernel, the solver and its stopping rule."""
-
     kernel: str = kernel_setting(
         "gaussian",
         about="Kernel, such as gaussian, polynomial or linear.",
@@ -185,6 +146,39 @@ class SavedRunSettings(NamedRunSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.build_kernel()
+
+    @property
+    def place(self) -> str:
+        """Where the run computes, in a word or two: a cluster has the name of its file."""
+        return (self.scheduler or "this machine").rpartition("/")[2].removesuffix(CLUSTER_FILE)
+
+    @property
+    def size(self) -> str:
+        """The number of new features or clusters; empty if the run chooses it."""
+        return "" if self.n_components is None else f"q={self.n_components}"
+
+    @property
+    def method(self) -> str:
+        """How W is computed, in a few words: by its criterion, or for dependence its engine."""
+        criterion = getattr(self, "criterion", DEPENDENCE)
+        by = {PREDICTION: "by prediction", BOTH: "by ISM and prediction"}
+        return by.get(criterion, f"engine {self.engine}")
+
+    @property
+    def title(self) -> str:
+        """What the flow works on: what tells runs apart, and the size."""
+        return f"{super().title} {self.size}".strip()
+
+    @property
+    def flow_run_name(self) -> str:
+        """Name of the flow run in Prefect: the run, title, method, and where it computes."""
+        name = f"{self.title}, {self.method}, on {self.place}"
+        return name if self.run is None else f"{self.run}: {name}"
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Tags of the flow run in Prefect: run, what tells runs apart, size, method and place."""
+        return tuple(filter(None, (self.run, *self.subject, self.size, self.method, self.place)))
 
     @property
     def solver_options(self) -> dict[str, Any]:
