@@ -46,7 +46,10 @@ SERVICES = ("prefect-server", "reports", "dask-scheduler", "dask-workers", "pref
 def nightly(_started_up):
     """Deploy as `make deploy` does; return the deployment."""
     words = ("-m", "prefect", "--no-prompt", "deploy", "--all", "--prefect-file", DEPLOYMENTS)
-    ran(sys.executable, *words, PREFECT_API_URL=_started_up.api).check_returncode()
+    # The form knows the data sets of this home.
+    home = _started_up.environment["ISM_DASK_HOME"]
+    known = {"PREFECT_API_URL": _started_up.api, "ISM_DASK_HOME": home}
+    ran(sys.executable, *words, **known).check_returncode()
     return _started_up.deployment("fit/nightly-mnist")
 
 
