@@ -46,7 +46,7 @@ def crossval_summary(result: CrossvalResult, _model: Model | None) -> Summary:
     if not several:
         facts += objective(-result.mean.cost, predicts=result.predicts)
     facts += [
-        Fact(f"Seconds per fold{of[name]}", f"{one.mean.seconds:.2f}")
+        Fact("Seconds per fold" + f", {name}" * several, f"{one.mean.seconds:.2f}")
         for name, one in methods.items()
     ]
     details = [block for name, one in methods.items() for block in _details(one, of[name])]
