@@ -58,7 +58,7 @@ def ingest(settings: IngestSettings) -> dict[str, Any]:
     with track_run("ingest", settings) as run:
         result = run_step(f"store {settings.dataset}", store_dataset, settings)
         about = f"{result.dataset}, {result.rows:,} rows, {result.columns:,} columns"
-        return run.finished(result, run.page(render_markdown(ingest_summary(result)), about))
+        return run.finished(result, render_markdown(ingest_summary(result)), about)
 
 
 @flow(name="refresh", flow_run_name="refresh {settings.title}", persist_result=False)
@@ -78,9 +78,8 @@ def refresh(settings: RefreshSettings) -> State[Any]:
             payload={"run": result.run, "reasons": list(result.reasons)},
         )
         history = render_markdown(history_summary(History(result.name)))
-        page = run.page(history, f"the history of {result.name}")
         state: State[Any] = Completed(name=result.state.capitalize())
         if result.state == SUSPICIOUS:
             state = Failed(name=result.state.capitalize(), message="; ".join(result.reasons))
-        answer = run.finished(result, page, state=state)
+        answer = run.finished(result, history, f"the history of {result.name}", state)
     return state if state.is_failed() else Completed(name=state.name, data=answer)

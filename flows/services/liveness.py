@@ -122,11 +122,10 @@ class RunReceipt(ProcessRecord):
     api: str  # address of the API of its server
     attempt: int = 0  # which attempt at the run it is of, from 1; 0 if the server did not say
     by_worker: bool = False  # whether a worker of Prefect has started the process
-    ended: str = ""  # type of its final state, a name of Prefect's `StateType`; empty while it runs
-    name: str = ""  # name of its final state, if it is not that of its type
-    message: str = ""
-    # Artifacts that the server does not have yet: key, type, data and description of each.
-    pages: tuple[Mapping[str, Any], ...] = ()
+    # Type, name and message of its final state; empty while it runs.
+    state: Mapping[str, Any] = field(default_factory=dict)
+    # Key, data and description of the artifact with its result; empty when the server has it.
+    page: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def path(self) -> Path:

@@ -120,7 +120,7 @@ def deliver(receipt: RunReceipt) -> None:
         # If it was begun again since, its state and its tasks are those of another attempt.
         if not 0 < receipt.attempt < run.run_count:
             ending = _ending(receipt, is_cancelling=is_cancelling)
-            receipt = send_pages(receipt, client)
+            receipt = send_page(receipt, client)
             # One that is to begin again, such as a suspended one, does not end.
             if state is None or not (state.is_final() or state.type in _TO_BEGIN):
                 client.set_flow_run_state(run.id, ending, force=True)
@@ -128,22 +128,21 @@ def deliver(receipt: RunReceipt) -> None:
     receipt.remove()
 
 
-def send_pages(receipt: RunReceipt, client: SyncPrefectClient) -> RunReceipt:
-    """Send the server the artifacts that it does not have; return the receipt without them."""
-    if not receipt.pages:
+def send_page(receipt: RunReceipt, client: SyncPrefectClient) -> RunReceipt:
+    """Send the server the page that it does not have; return the receipt without it."""
+    if not receipt.page:
         return receipt
-    for page in receipt.pages:
-        client.create_artifact(ArtifactCreate(flow_run_id=UUID(receipt.run), **page))
-    sent = replace(receipt, pages=())
+    run = UUID(receipt.run)
+    client.create_artifact(ArtifactCreate(type="markdown", flow_run_id=run, **receipt.page))
+    sent = replace(receipt, page={})
     sent.write()
     return sent
 
 
 def _ending(receipt: RunReceipt, *, is_cancelling: bool) -> State[Any]:
     """Return the final state of a run, whose process may have died before it could record it."""
-    if receipt.ended:
-        kind, name = StateType[receipt.ended], receipt.name or None
-        return State(type=kind, name=name, message=receipt.message)
+    if receipt.state:
+        return State(**receipt.state)
     if is_cancelling:
         return Cancelled(message="It was to be cancelled, and its process ended.")
     return Crashed(message=f"Its process {receipt.pid} ended without a word.")

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 from uuid import UUID
 
 import httpx
@@ -55,8 +54,6 @@ from flows.tracking.client import (
 from flows.tracking.live import LiveRun
 from flows.tracking.server import check_disk, report_url, without_password
 from storage import StorageError
-
-Artifact: TypeAlias = dict[str, Any]
 
 
 def _lower_cancelled(record: logging.LogRecord) -> bool:
@@ -198,17 +195,8 @@ class TrackedRun(LiveRun):
                 "cancels runs of a worker alone"
             )
 
-    def page(self, markdown: str, about: str) -> Artifact:
-        """Return a markdown artifact for `finished`; `about` is the description on its card."""
-        return {"key": self._key, "type": "markdown", "data": markdown, "description": about}
-
-    def table(self, name: str, rows: list[dict[str, Any]], about: str) -> Artifact:
-        """Return a table artifact for `saved`."""
-        key, data = f"{self._key}-{name}", json.dumps(rows)
-        return {"key": key, "type": "table", "data": data, "description": about}
-
-    def saved(self, result: RunResult, *tables: Artifact) -> dict[str, Any]:
-        """Do the same as `finished` for a saved run, whose page is one of the artifacts.
+    def saved(self, result: RunResult) -> dict[str, Any]:
+        """Do the same as `finished` for a saved run, whose page is its summary.
 
         It says where report and folder are, by addresses or in words: a browser opens no file from
         the page of a server. If `ism-dask up` serves reports, the report is written.
@@ -222,20 +210,20 @@ class TrackedRun(LiveRun):
             "Report": url or f"ism-dask report {result.run}",
             "Folder of the run": str(Path(result.path).parent),
         }
-        page = self.page(render_markdown(summary, links), card_line(result))
-        return self.finished(result, page, *tables)
+        return self.finished(result, render_markdown(summary, links), card_line(result))
 
     def finished(
-        self, result: FlowResult, *pages: Artifact, state: State[Any] | None = None
+        self, result: FlowResult, page: str, about: str, state: State[Any] | None = None
     ) -> dict[str, Any]:
-        """Have the artifacts sent; return the result as JSON, with id and page of the run.
+        """Have the page sent, in Markdown; return the result as JSON, with id and page of the run.
 
-        `state` is the one that the flow returns, if it is not just Completed.
+        `about` is the description on the card of the page, `state` the one that the flow returns,
+        if it is not just Completed.
         """
         line = log_line(result) if isinstance(result, RunResult) else result.line
         progress_log(f"result: {line}")
         self._result = replace(result, flow_run=current_flow_run())
-        self._end(state or Completed(), *pages)
+        self._end(state or Completed(), {"key": self._key, "data": page, "description": about})
         return self._result.to_json()
 
     def failed(self, error: Exception) -> None:
@@ -259,16 +247,10 @@ class TrackedRun(LiveRun):
         self.deliver()
         raise Abort(why)
 
-    def _end(self, state: State[Any], *pages: Artifact) -> None:
-        """Save the final state and the artifacts of the run in its receipt."""
-        self.receipt = replace(
-            self.receipt,
-            renewed=time.time(),
-            ended=state.type.name,
-            name=state.name or "",
-            message=state.message or "",
-            pages=pages,
-        )
+    def _end(self, state: State[Any], page: Mapping[str, str] | None = None) -> None:
+        """Save the final state and the page of the run in its receipt."""
+        what = state.model_dump(mode="json", include={"type", "name", "message"})
+        self.receipt = replace(self.receipt, renewed=time.time(), state=what, page=page or {})
         self.receipt.write()
 
 
@@ -313,7 +295,7 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
             this.interrupted(f"not needed: {error}")
         this.failed(error)
         raise
-    if this.receipt.pages:
+    if this.receipt.page:
         raise Abort("the Prefect server is away")
 
 

@@ -23,7 +23,7 @@ from prefect.exceptions import MissingContextError, ObjectNotFound
 from flows.progress.interrupts import interrupt
 from flows.progress.watching import progress_note
 from flows.services.liveness import RunReceipt
-from flows.tracking.client import ServerUnreachable, prefect_client, send_pages
+from flows.tracking.client import ServerUnreachable, prefect_client, send_page
 from ism_dask.observe.progress import TimeLeft
 
 # Seconds between two updates. Each takes about 30 ms of the server, which may share our cores.
@@ -122,11 +122,11 @@ class LiveRun:
             while not self._ended.wait(_SECONDS):
                 self._update(client)
             self._update(client)
-            self.receipt = send_pages(self.receipt, client)
+            self.receipt = send_page(self.receipt, client)
 
     def _patience(self, away: str) -> float:
         """Return for how long a run that has ended waits; tell people if the server is away."""
-        if not (away and self.receipt.pages):
+        if not (away and self.receipt.page):
             return _LAST_SECONDS
         progress_note(
             f"{away}: waiting for it, up to {_PATIENCE:.0f} s. What was computed is saved"

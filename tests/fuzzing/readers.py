@@ -164,8 +164,8 @@ def make_records(home):
     services_folder().mkdir()
     options = {"port": 8786, "dashboard_port": 8787}
     service = ServiceRecord(name="dask-scheduler", address="tcp://a", page="b", options=options)
-    pages = ({"key": "key", "type": "markdown", "data": "data"},)
-    receipt = RunReceipt(run="id", api="api", pid=2**22 + 1, pages=pages)
+    page = {"key": "key", "data": "data"}
+    receipt = RunReceipt(run="id", api="api", pid=2**22 + 1, page=page)
     for record in (service, receipt):
         record.write()
         yield record.path
