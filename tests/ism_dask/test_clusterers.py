@@ -20,9 +20,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
+from ism_dask.clustering.alternation import _has_not_halved
 from ism_dask.engines import EngineOptions
 from ism_dask.kernels import KERNELS, Gaussian
 from ism_dask.linalg.subspaces import subspace_sine
+from ism_dask.records.iteration import Round
 
 X, Y = load_wine(return_X_y=True)
 nmi = partial(normalized_mutual_info_score, average_method="geometric")
@@ -127,6 +129,12 @@ def test_rounds_in_which_w_still_turns_have_not_converged():
     settled = UnsupervisedIKDR(3, outer_tol=1e-4, max_outer=30).fit(X)
     assert settled.converged_
     assert settled.residual_ <= 1e-4
+
+
+def test_rounds_of_a_rough_graph_end_when_the_movement_stays():
+    movements = [1.0, 0.5, 0.2, 0.1, 0.06, *[0.055] * 4]
+    rounds = [Round(1, 1.0, 1.0, (1.0,), 0.0, turn, 1, 0.1) for turn in movements]
+    assert [_has_not_halved(tuple(rounds[:count])) for count in (5, 6, 9)] == [False, False, True]
 
 
 BLOBS = make_blobs(200, 5, centers=3, cluster_std=0.5, random_state=0)[0]

@@ -203,6 +203,7 @@ def test_a_weight_of_zero_avoids_nothing(make):
         (np.ones(N), "same in all rows"),
         (np.where(np.arange(N) == 3, np.nan, NUMBERS), "no value in 1 of 60 rows"),
         (pd.DataFrame({"sex": SEX, "age": [None, *AGE[1:]]}), "column 'age', which has no value"),
+        (np.where(np.arange(N) == 3, np.inf, NUMBERS), "infinite values"),
         (np.array([f"name {k}" for k in range(N)]), "60 different labels"),
         (np.zeros((N, 0)), "no columns"),
         (np.zeros((N, 2, 2)), "expected \\(60,\\) or"),

@@ -27,6 +27,7 @@ from ism_dask.observe import FitWatcher, watching_fits
 from ism_dask.selection.sample import Sample
 from ism_dask.solvers import ISM, Ascent
 from ism_dask.solvers.base import TimeLimit
+from ism_dask.solvers.ism import SpectralSteps
 from ism_dask.solvers.search import Search
 from ism_dask.status import Status
 
@@ -165,11 +166,34 @@ def test_no_trial_begins_after_the_time_limit(monkeypatch):
     assert 60 <= len(tried) < 80  # the trials of one start end, and each target has one
     assert len(free.selection_) > len(model.selection_) == 0
     W = model.components_.T
-    np.testing.assert_allclose(W.T @ W, np.eye(2), atol=1e-10)
+    assert_allclose(W.T @ W, np.eye(2), atol=1e-10)
     assert np.linalg.norm(W[:2]) > 0.9 * np.sqrt(2)  # 0.45 of it by chance
+    # Nor does a stage of many rows.
+    X, y = np.tile(X, (8, 1)) + 0.1, np.tile(y, 8)
+    with pytest.warns(ConvergenceWarning, match="over its cap of seconds"):
+        late = PredictiveIKDR(2, solver=Ascent(max_seconds=1e-6)).fit(X, y)
+    assert np.isfinite(late.transform(X)).all()
 
 
-# A limit of time holds for all parts of a fit, not for its steps alone.
+@quiet
+def test_gradient_steps_do_not_begin_after_the_limit(monkeypatch):
+    """The spectral steps swing here, so that without a limit an ascent follows."""
+    X, y = np.random.default_rng(0).normal(size=(60, 10)), np.random.default_rng(1).normal(size=60)
+    model = SupervisedIKDR(1, kernel=Gaussian(0.3), solver=ISM(max_seconds=3600.0))
+    steps, swings = model.fit(X, y).n_iter_, SpectralSteps.terminate
+
+    def late(self, state):
+        """Let the time run out when the steps swing."""
+        if (status := swings(self, state)) is Status.SWINGS:
+            self._time_limit.max_seconds = 0.0
+        return status
+
+    monkeypatch.setattr(SpectralSteps, "terminate", late)
+    assert model.fit(X, y).status_ is Status.OVER_CAP
+    assert model.n_iter_ < steps
+
+
+# A limit of time holds# A limit of time holds for all parts of a fit, not for its steps alone.
 
 
 @quiet

@@ -15,6 +15,7 @@ from models import (
     WINE,
     assert_same_fit,
     hsic_model,
+    quiet,
     stored,
 )
 from numpy.testing import assert_allclose, assert_array_equal
@@ -254,6 +255,17 @@ def test_few_rows_of_many_columns_have_all_that_dense_rows_have(model, sides):
     fitted = model.fit(texts, y, **sides)
     assert_allclose(fitted.components_, dense.components_, atol=1e-12)
     assert_allclose(fitted.objective_, dense.objective_, rtol=1e-12)
+
+
+@quiet
+@pytest.mark.parametrize("make", SUPERVISED)
+def test_many_classes_and_rows_that_decide_nothing_are_fitted(make):
+    undecided = np.repeat(X[:5], 8, axis=0), np.tile([0, 1], 20)
+    for rows, y in ((X[::2, 8:], np.arange(89) // 9), undecided):
+        fitted = make().fit(rows, y)
+        W = fitted.components_.T
+        assert_allclose(W.T @ W, np.eye(W.shape[1]), atol=1e-10)
+        assert np.isfinite(fitted.transform(rows)).all()
 
 
 # Indicators of the levels of categories: rows do not vary in their sum, and W does not use it.

@@ -302,6 +302,7 @@ TWO_PARTS, FEW = np.vstack([X[:90], 50 + X[90:]]), kneighbors_graph(X, 4, mode="
         ({"nu": 1e-30}, X, Y, "`nu` must be a number in \\(1e-20, 1e\\+20\\)"),
         ({"max_iter": 0}, X, Y, "`max_iter` must be a whole number from 1 up"),
         ({"target": "colour"}, X, Y, "`target` must be one of auto, classes, .*, factor"),
+        ({"target": "factor"}, X, np.ones((178, 2)), "each column of `y` is constant"),
         (KERNEL, X, Y, r"`y` of shape \(178,\) is no kernel of 178 rows"),
         (KERNEL, X, APART, "`y` is no kernel: its Cholesky factor misses it"),
         ({"target": "linear"}, X, None, "`target` is 'linear', but `y` is None"),
