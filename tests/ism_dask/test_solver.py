@@ -169,7 +169,7 @@ def test_no_trial_begins_after_the_time_limit(monkeypatch):
     assert_allclose(W.T @ W, np.eye(2), atol=1e-10)
     assert np.linalg.norm(W[:2]) > 0.9 * np.sqrt(2)  # 0.45 of it by chance
     # Nor does a stage of many rows.
-    X, y = np.tile(X, (8, 1)) + 0.1, np.tile(y, 8)
+    X, y = np.random.default_rng(1).normal(size=(1600, 10)), np.tile(y, 8)
     with pytest.warns(ConvergenceWarning, match="over its cap of seconds"):
         late = PredictiveIKDR(2, solver=Ascent(max_seconds=1e-6)).fit(X, y)
     assert np.isfinite(late.transform(X)).all()
