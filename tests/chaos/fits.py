@@ -1,27 +1,22 @@
 """Fits in processes of their own, clusters whose parts may be killed, and what a fit comes to."""
 
 import os
-import signal
 import subprocess
 import sys
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager
 from typing import NamedTuple
 
-import numpy as np
 import psutil
 from daskparts import dask, scheduler_options, worker_options
-from serving import free_port
+from serving import free_port, kill_family
 from support import EXACT
 
 from flows.services.dask import scheduler_environment
 from storage import Checkpoints, load_model
 
-LOCAL = 'cluster = "distributed.LocalCluster"\nworkers = 2\noptions = {memory_limit = "1 GiB"}\n'
 FIT = ("fit", "own", *EXACT, "--tol", "1e-12", "-q", "3", "--max-iter", "20")
-# Which goes round near the end for ever: it never finds the same numbers twice.
-ENDLESS = ("fit", "own", *EXACT, "--tol", "1e-300", "-q", "3", "--max-iter", "1000")
 OFTEN = ("--plain", "--checkpoint", "0")
 
 
@@ -33,32 +28,39 @@ def saved_iterations(run):
     return 0 if newest.runs[-1] is None else len(newest.runs[-1].history)
 
 
+def _workers(processes):
+    return [each for each in processes if "spawn_main" in " ".join(each.cmdline())]
+
+
 class Fit:
     """A fit in a process of its own, whose words go to a file in a folder."""
 
-    def __init__(self, name, scheduler, folder, *options, fit=FIT, within=()):
+    def __init__(self, name, folder, *options, fit=FIT, within=()):
         self.name, self._said = name, folder / f"{name}.said"
-        wanted = (*fit, *OFTEN, "--scheduler", scheduler, "--run", name, *options)
-        command = [*within, sys.executable, "-m", "flows.cli", *map(str, wanted)]
+        wanted = (*fit, *OFTEN, "--run", name, *options)
+        self._command = [*within, sys.executable, "-m", "flows.cli", *map(str, wanted)]
+        self.start()
+
+    def start(self):
+        """Start the command, once more perhaps."""
         with self._said.open("wb") as said:
-            self.process = psutil.Popen(command, stdout=said, stderr=subprocess.STDOUT)
+            self.process = psutil.Popen(self._command, stdout=said, stderr=subprocess.STDOUT)
 
     @property
     def said(self):
         return self._said.read_text()
 
-    def reach(self, iteration, within=120.0, **which):
-        """Wait until it has come to an iteration, or has made so many of all starts."""
+    def reach(self, iteration, within=120.0):
+        """Wait until it has come to an iteration."""
         until = time.monotonic() + within
-        while saved_iterations(self.name, **which) < iteration:
+        while saved_iterations(self.name) < iteration:
             assert self.process.poll() is None, self.said
             assert time.monotonic() < until, self.said
             time.sleep(0.02)
 
     def workers(self):
         """Return the workers that it has started."""
-        children = self.process.children(recursive=True)
-        return [each for each in children if "spawn_main" in " ".join(each.cmdline())]
+        return _workers(self.process.children(recursive=True))
 
     def ended(self, within):
         """Say whether it comes to a good end in so many seconds."""
@@ -70,33 +72,14 @@ class Fit:
 
     def stop(self):
         """End it with what it has started, whatever state that is in."""
-        family = [self.process, *self.process.children(recursive=True)]
-        for each in family:
-            with suppress(psutil.NoSuchProcess):
-                each.kill()
+        kill_family(self.process.pid)
         self.process.wait()
 
 
-class Whole:
-    """What an undisturbed fit comes to."""
-
-    def __init__(self, name):
-        model = load_model(name)
-        self.components = model.components
-        self.objectives = [each["objective"] for each in model.history]
-
-    def differs(self, name):
-        """Return whether another run has other bits."""
-        other = Whole(name)
-        same = np.array_equal(self.components, other.components)
-        return not same or self.objectives != other.objectives
-
-
-def kill_one(rng, among):
-    """Kill one of some processes, in a while."""
-    time.sleep(rng.random() * 0.3)
-    with suppress(psutil.NoSuchProcess):
-        rng.choice(among()).kill()
+def bits(run):
+    """Return what a fit has come to, to the last bit."""
+    model = load_model(run)
+    return model.components.tobytes(), [each["objective"] for each in model.history]
 
 
 class Machine(NamedTuple):
@@ -115,6 +98,8 @@ HERE = Machine("127.0.0.1", ())
 
 class Supervisor:
     """Starts a scheduler and two workers, and again whatever of them has ended."""
+
+    within = ()
 
     def __init__(self, *machines):
         scheduler, *workers = machines or [HERE] * 3
@@ -138,20 +123,16 @@ class Supervisor:
     def workers(self):
         """Return the workers that run now, without their nannies."""
         nannies = [each for each in self.parts[1:] if each.poll() is None]
-        found = [child for nanny in nannies for child in nanny.children(recursive=True)]
-        return [each for each in found if "spawn_main" in " ".join(each.cmdline())]
+        return _workers(child for nanny in nannies for child in nanny.children(recursive=True))
 
-    def kill(self, number):
-        """Kill a part, with what it has started."""
-        part = self.parts[number]
-        for each in [part, *part.children(recursive=True)]:
-            with suppress(psutil.NoSuchProcess):
-                each.kill()
-
-    def end_workers(self):
+    @contextmanager
+    def without_workers(self):
+        """End the workers, and start none in the block."""
         self._keeps_workers = False
-        for number in range(1, len(self.parts)):
-            self.kill(number)
+        for each in self.parts[1:]:
+            kill_family(each.pid)
+        yield
+        self._keeps_workers = True
 
     def close(self):
         self._ended.set()
@@ -173,10 +154,3 @@ class Supervisor:
         nowhere = subprocess.DEVNULL
         settings = {**os.environ, **scheduler_environment()}
         return psutil.Popen(command, stdout=nowhere, stderr=nowhere, cwd="/", env=settings)
-
-
-def stop_for(process, seconds):
-    """Let a process stand still for so many seconds."""
-    process.send_signal(signal.SIGSTOP)
-    time.sleep(seconds)
-    process.send_signal(signal.SIGCONT)

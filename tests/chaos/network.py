@@ -38,9 +38,8 @@ class Network:
     def __init__(self) -> None:
         self.delay, self.loss = 0.0, 0.0  # seconds each way; share of the packets
         self.cut_off: set[Machine] = set()  # what they send, or is sent to them, does not arrive
+        self.ended = threading.Event()
         self._devices: dict[bytes, int] = {}
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._carry)
 
     def plug_in(self, machine: Machine, name: str) -> None:
         """Make the namespace of a machine, with a device on this network."""
@@ -49,22 +48,11 @@ class Network:
         self._devices[machine.address] = device
         ran("sh", "-ec", _PLUG_IN, name, machine.host).check_returncode()
 
-    def start(self) -> None:
-        """Begin to carry packets."""
-        self._thread.start()
-
-    def close(self) -> None:
-        """End that, and remove the devices."""
-        self._ended.set()
-        if self._thread.is_alive():
-            self._thread.join()
-        for device in self._devices.values():
-            os.close(device)
-
-    def _carry(self) -> None:
+    def carry(self) -> None:
+        """Carry packets until that has ended, then remove the devices."""
         late: list[tuple[float, int, int, bytes]] = []
         rng, numbers = random.Random(0), itertools.count()
-        while not self._ended.is_set():
+        while not self.ended.is_set():
             pause = late[0][0] - time.monotonic() if late else 0.1
             for device in select.select([*self._devices.values()], [], [], max(pause, 0))[0]:
                 packet = os.read(device, 65_535)
@@ -77,6 +65,8 @@ class Network:
                 *_, target, packet = heapq.heappop(late)
                 with suppress(OSError):  # as of a full queue: it is lost
                     os.write(target, packet)
+        for device in self._devices.values():
+            os.close(device)
 
     def _is_cut(self, packet: bytes) -> bool:
         return any(each.address in (packet[_FROM], packet[_TO]) for each in self.cut_off)
@@ -90,13 +80,16 @@ def network(number: int) -> Iterator[tuple[Network, list[Machine]]]:
         pytest.skip("TUN devices need root")
     names = [f"ism{os.getpid() % 100_000}x{each}" for each in range(1, number + 1)]
     net, machines = Network(), []
+    thread = threading.Thread(target=net.carry)
     try:
         for each, name in enumerate(names, 1):
             machines.append(Machine(f"10.77.0.{each}", ("ip", "netns", "exec", name)))
             net.plug_in(machines[-1], name)
-        net.start()
+        thread.start()
         yield net, machines
     finally:
-        net.close()
+        net.ended.set()
+        if thread.is_alive():
+            thread.join()
         for name in names:
             ran("ip", "netns", "delete", name)

@@ -77,9 +77,9 @@ def bits_of(value: object) -> tuple[str, dict[str, bytes]]:
     return repr(record), {name: each.tobytes() for name, each in arrays.items()}
 
 
-def model(seed: int = 0) -> Model:
+def keep_model(seed: int = 0) -> None:
     rng = np.random.default_rng(seed)
-    return Model(
+    model = Model(
         components=rng.normal(size=(2, 3)),
         mean=rng.normal(size=3),
         scale=np.ones(3),
@@ -88,10 +88,7 @@ def model(seed: int = 0) -> Model:
         sample=Sample(rng.normal(size=(6, 2)).astype(np.float32), np.arange(6) % 2),
         metrics={"objective": 1.0},
     )
-
-
-def keep_model(seed: int = 0) -> None:
-    save_model("fitted", model(seed))
+    save_model("fitted", model)
 
 
 def keep_results(accuracy: float = 0.9) -> None:
@@ -116,15 +113,6 @@ def stock() -> Path:
     return Path(os.environ["ISM_DASK_HOME"])
 
 
-def read_data() -> None:
-    rows = open_dataset("small").X
-    rows.read(0, len(rows))
-
-
-def read_model() -> None:
-    load_model("fitted")
-
-
 def read_under_way() -> None:
     checkpoints = Checkpoints.of_run("under-way")
     for number in checkpoints.numbers:
@@ -135,8 +123,8 @@ def read_under_way() -> None:
 
 # How each thing of the home is read, by its name.
 READS: dict[str, Callable[[], object]] = {
-    "small": read_data,
-    "fitted": read_model,
+    "small": lambda: open_dataset("small").X.read(0, 50),
+    "fitted": lambda: load_model("fitted"),
     "judged": lambda: open_run("judged"),
     "under-way": read_under_way,
 }

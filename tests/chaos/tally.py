@@ -45,6 +45,16 @@ def few_and_many(few: int, many: int) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("count", [pytest.param(few, id="few"), long])
 
 
+def sizes(faults: dict[str, Any]) -> list[Any]:
+    """Return the same for a table of faults that say how `few` and how `many` they are."""
+    return [
+        pytest.param(fault, count, id=f"{name}-{size}", marks=LONG if size == "many" else ())
+        for name, fault in faults.items()
+        for size, count in (("few", fault.few), ("many", fault.many))
+        if count
+    ]
+
+
 def table(rows: list[dict[str, Any]]) -> list[str]:
     """Return the rows in Markdown."""
     cells = [[str(row[name]) for name in COLUMNS] for row in rows]

@@ -1,25 +1,38 @@
-"""Flows whose process is killed, and flows whose server goes away."""
+"""Scheduled runs under `ism-dask up` that are struck, and runs whose server goes away."""
 
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
-from dataclasses import replace
+from contextlib import ExitStack
+from functools import partial
+from types import SimpleNamespace
+from typing import NamedTuple
 
-import numpy as np
 import psutil
 import pytest
-from serving import CANCELLING, OVER, Serving, flow_run_of, free_port, running_worker
+from fits import bits
+from serving import (
+    CANCELLING,
+    OVER,
+    Serving,
+    ended,
+    flow_run_of,
+    free_port,
+    home_for_up,
+    own_ports,
+    start_up,
+)
 from support import EXACT, exact_fit, is_held, store_own, undisturbed
-from tally import LONG, few_and_many
+from tally import LONG, sizes
 from waiting import wait
 
 from flows.services.leases import find_lease
+from flows.services.service import live_record
 from storage import Checkpoints, home, load_model, run_folder, saved_run_path
 
-POOL = "taking-over"
 RETRYING = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}, "force": True}
 # The command, with another patience than three minutes for a server that is away.
 COMMAND = "from flows.tracking import live; live._PATIENCE = {}; from flows.cli import main; main()"
@@ -27,79 +40,112 @@ FIT = (*EXACT, "--tol", "1e-12", "-q", "3")
 AT_ONCE = ("--sigma", "median", "--checkpoint", "0")
 # What a command sets before it imports Prefect.
 LEVELS = ("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL")
+ITERATIONS = 60
 
 
-@few_and_many(few=1, many=10)
-def test_a_flow_that_is_killed_is_taken_over_by_the_next_scheduled_one(tally, count, serving):
-    whole = undisturbed(40)
-    row = tally("kill -9 the process of a scheduled flow", count)
-    wanted = exact_fit("nightly", 40)
-    with _worker(serving) as deployment:
-        for number in range(count):
-            mine = replace(wanted, run=f"nightly-{number}")
-            first = serving.begin(deployment, mine)
-            known = _killed(str(mine.run))
-            wait(lambda run=first: _state(serving, run) == "CRASHED")
-            second = serving.begin(deployment, mine)
-            wait(lambda run=second: _state(serving, run) == "COMPLETED")
-            model = load_model(str(mine.run))
-            # What the first one has done was not done again.
-            taken_over = model.history[: len(known)] == known
-            logs = serving.logs_of(second)
-            said = any("ended without a word" in each["message"] for each in logs)
-            cleared = find_lease(str(mine.run)) is None
-            row.add(survived=taken_over and said and cleared, wrong=not _alike(model, whole))
+@pytest.fixture(scope="module")
+def night(tmp_path_factory, prefect_home):
+    """Yield a home with an `ism-dask up`, a deployment, and what its fit comes to undisturbed."""
+    with ExitStack() as stack:
+        folder = tmp_path_factory.mktemp("home")
+        patch = stack.enter_context(home_for_up(folder, prefect_home))
+        patch.setenv("PREFECT_WORKER_QUERY_SECONDS", "1")
+        undisturbed(ITERATIONS)  # a form knows the data sets that there are when it is deployed
+        ports = own_ports()
+
+        def start():
+            up = start_up(*ports, "--workers", 1, "--memory", "500MB")
+            return stack.enter_context(ended(up))
+
+        up = start()
+        deployment = up.deployed("local-process")
+        yield SimpleNamespace(
+            up=up, start=start, deployment=deployment, home=folder, whole=bits("whole")
+        )
 
 
-@few_and_many(few=1, many=10)
-def test_a_cancelled_run_that_is_retried_goes_on(tally, count, serving):
-    """Cancel and Retry, as the buttons of the UI: what the first attempt left is not held to it."""
-    whole = undisturbed(40)
-    row = tally("a run is cancelled and retried in the Prefect UI", count)
-    wanted = exact_fit("retried", 40)
-    with _worker(serving) as deployment:
-        for number in range(count):
-            mine = replace(wanted, run=f"retried-{number}")
-            run = serving.begin(deployment, mine)
-            _wait_for_iterations(str(mine.run))
-            serving.post(f"flow_runs/{run}/set_state", CANCELLING)
-            wait(lambda run=run: _state(serving, run) == "CANCELLED")
-            wait(lambda mine=mine: not is_held(str(mine.run)))
-            serving.post(f"flow_runs/{run}/set_state", RETRYING)
-            wait(lambda run=run: _state(serving, run) in OVER)
-            # The state stays: no receipt of the first attempt comes after it.
-            time.sleep(2.0)
-            survived = _state(serving, run) == "COMPLETED"
-            saved = saved_run_path(str(mine.run)) is not None
-            row.add(survived=survived, wrong=saved and not _alike(load_model(str(mine.run)), whole))
+def _state(server, run):
+    return str(server.run(run)["state_type"])
 
 
-def _wait_for_iterations(run):
-    wait(lambda: max(Checkpoints.of_run(run).numbers, default=0) >= 3, every=0.02)
-
-
-@contextmanager
-def _worker(serving):
-    """Keep a worker that takes up scheduled fits; yield the id of their deployment."""
-    deployment = serving.deployed(POOL)
-    with running_worker(serving.api, POOL):
-        yield deployment
-
-
-def _killed(run):
-    """Kill the process of a run when it has come some way; return the iterations that it kept."""
-    _wait_for_iterations(run)
+def _kill_flow(night, run, flow_run):
     psutil.Process(find_lease(run).pid).kill()
-    history = Checkpoints.of_run(run).find().runs[-1].history
-    return [{**vars(each), "eigenvalues": list(each.eigenvalues)} for each in history]
+    wait(lambda: _state(night.up, flow_run) == "CRASHED")
 
 
-def _state(serving, run):
-    return str(serving.run(run)["state_type"])
+def _kill_service(name, night, run, flow_run):
+    """Let `up` end with its service, and start it again as systemd does."""
+    live_record(name).process.kill()
+    assert night.up.process.wait(200) == 1
+    assert not is_held(run)
+    night.up = night.start()
 
 
-def _alike(one, other):
-    return np.array_equal(one.components, other.components)
+def _cancel(night, run, flow_run):
+    night.up.post(f"flow_runs/{flow_run}/set_state", CANCELLING)
+    wait(lambda: _state(night.up, flow_run) == "CANCELLED")
+    wait(lambda: not is_held(run))
+
+
+def _begin(night, settings, flow_run):
+    return night.up.begin(night.deployment, settings)
+
+
+def _retry(night, settings, flow_run):
+    night.up.post(f"flow_runs/{flow_run}/set_state", RETRYING)
+    return flow_run
+
+
+class Fault(NamedTuple):
+    """What strikes a scheduled run, and what goes on with it, perhaps with a word in its log."""
+
+    name: str
+    strike: Callable[..., None]
+    many: int
+    proceed: Callable[..., str] = _begin
+    says: str = ""
+    few: int = 1
+
+
+FAULTS = {
+    "flow": Fault(
+        "kill -9 the process of a scheduled flow", _kill_flow, 10, says="ended without a word"
+    ),
+    "cancel": Fault("a run is cancelled and retried in the Prefect UI", _cancel, 10, _retry),
+    **{
+        name: Fault(f"kill -9 the {name} of up under a run", partial(_kill_service, name), 5)
+        for name in ("prefect-server", "prefect-worker")
+    },
+}
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("fault", "count"), sizes(FAULTS))
+def test_the_next_run_goes_on(tally, fault, count, night, request, monkeypatch):
+    """It does not do again what the first has done, and ends Completed."""
+    monkeypatch.setenv("ISM_DASK_HOME", str(night.home))
+    row = tally(fault.name, count)
+    for number in range(count):
+        settings = exact_fit(f"{request.node.callspec.id}-{number}", ITERATIONS)
+        run = str(settings.run)
+        first = night.up.begin(night.deployment, settings)
+        wait(lambda run=run: max(Checkpoints.of_run(run).numbers, default=0) >= 3, every=0.02)
+        fault.strike(night, run, first)
+        history = Checkpoints.of_run(run).find().runs[-1].history
+        known = [{**vars(each), "eigenvalues": list(each.eigenvalues)} for each in history]
+        second = fault.proceed(night, settings, first)
+        wait(lambda second=second: _state(night.up, second) in OVER, 300)
+        # The state stays: no receipt of the first attempt comes after it.
+        time.sleep(2.0)
+        logs = [each["message"] for each in night.up.logs_of(second)]
+        survived = (
+            _state(night.up, second) == "COMPLETED"
+            and load_model(run).history[: len(known)] == known
+            and any(fault.says in each for each in logs)
+            and find_lease(run) is None
+        )
+        wrong = saved_run_path(run) is not None and bits(run) != night.whole
+        row.add(survived=survived, wrong=wrong)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +155,8 @@ def _alike(one, other):
 def test_the_server_is_away_in_the_middle_of_a_fit(
     tally, count, seconds, iterations, prefect_home, tmp_path
 ):
-    whole = undisturbed(iterations)
+    undisturbed(iterations)
+    whole = bits("whole")
     row = tally(f"Prefect's server is stopped for {seconds:g} s in the middle of a fit", count)
 
     def outlived(number):
@@ -124,14 +171,13 @@ def test_the_server_is_away_in_the_middle_of_a_fit(
             serving.kill()
             time.sleep(seconds)
             serving.start()
-            wait(lambda: _completed(serving, flow_run))
+            wait(lambda: _state(serving, flow_run) == "COMPLETED")
+            wait(lambda: serving.artifacts_of(flow_run, "markdown"))
             err = process.communicate(timeout=120)[1]
-        wrong = saved_run_path(run) is None or not _alike(load_model(run), whole)
-        return (process.returncode, err) == (0, ""), wrong
+        row.add(survived=(process.returncode, err) == (0, ""), wrong=bits(run) != whole)
 
     with ThreadPoolExecutor(count) as pool:
-        for survived, wrong in pool.map(outlived, range(count)):
-            row.add(survived=survived, wrong=wrong)
+        list(pool.map(outlived, range(count)))
 
 
 def _fit(stack, run, patience, iterations, *more, **environment):
@@ -149,50 +195,39 @@ def _fit(stack, run, patience, iterations, *more, **environment):
     return process
 
 
-def _completed(serving, run):
-    return _state(serving, run) == "COMPLETED" and bool(serving.artifacts_of(run, "markdown"))
-
-
-@pytest.fixture
-def started():
-    """Return the stack with which what a test has started ends."""
-    with ExitStack() as stack:
-        yield stack
-
-
 @pytest.mark.chaos
-def test_a_run_outlives_its_server_and_a_killed_one_is_not_taken_for_running(
-    doomed, apart, started
-):
+def test_a_run_outlives_its_server_and_a_killed_one_is_not_taken_for_running(doomed, apart):
     store_own(12_000, 20)
-    killed = _fit(started, "killed", 60, 1000)
-    crashed = flow_run_of(killed)
-    killed.kill()
-    killed.communicate()
-    assert doomed.run(crashed)["state_type"] == "RUNNING"
-    impatient, patient = (_fit(started, name, wait, 5) for name, wait in (("a", 1), ("b", 60)))
-    runs = [flow_run_of(impatient), flow_run_of(patient)]
-    state = doomed.run(crashed)["state"]
-    ended = f"Its process {killed.pid} ended without a word."
-    assert (state["type"], state["message"]) == ("CRASHED", ended)
-    doomed.kill()
+    with ExitStack() as started:
+        killed = _fit(started, "killed", 60, 1000)
+        crashed = flow_run_of(killed)
+        killed.kill()
+        killed.communicate()
+        assert _state(doomed, crashed) == "RUNNING"
+        fits = (("a", 1), ("b", 60))
+        impatient, patient = (_fit(started, name, patience, 5) for name, patience in fits)
+        runs = [flow_run_of(impatient), flow_run_of(patient)]
+        state = doomed.run(crashed)["state"]
+        died = f"Its process {killed.pid} ended without a word."
+        assert (state["type"], state["message"]) == ("CRASHED", died)
+        doomed.kill()
 
-    out, err = impatient.communicate(timeout=120)
-    assert (impatient.returncode, err) == (0, "")
-    assert f"the Prefect server at {doomed.api} does not answer: waiting for it" in out
-    assert "the next command that finds it there tells it how this run has ended" in out
-    assert "Objective J" in out
-    assert (run_folder("a") / "result").exists()
-    assert "waiting for it, up to 60 s" in patient.stdout.readline()
-    assert patient.poll() is None
+        out, err = impatient.communicate(timeout=120)
+        assert (impatient.returncode, err) == (0, "")
+        assert f"the Prefect server at {doomed.api} does not answer: waiting for it" in out
+        assert "the next command that finds it there tells it how this run has ended" in out
+        assert "Objective J" in out
+        assert (run_folder("a") / "result").exists()
+        assert "waiting for it, up to 60 s" in patient.stdout.readline()
+        assert patient.poll() is None
 
-    doomed.start()
-    assert patient.wait(120) == 0
+        doomed.start()
+        assert patient.wait(120) == 0
     # It has reported its own run; the next command reports that of the other process.
-    assert [doomed.run(run)["state_type"] for run in runs] == ["RUNNING", "COMPLETED"]
+    assert [_state(doomed, run) for run in runs] == ["RUNNING", "COMPLETED"]
     assert apart("ingest", "wine", "--quiet").status == 0
     for run in runs:
-        assert doomed.run(run)["state_type"] == "COMPLETED"
+        assert _state(doomed, run) == "COMPLETED"
         # Those that the server has heard of: what is sent to one that is away may be lost.
         assert set(doomed.tasks_of(run).values()) <= {"COMPLETED"}
         (page,) = doomed.artifacts_of(run, "markdown")
