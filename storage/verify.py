@@ -205,7 +205,7 @@ def _problems_of_published(name: str, history: Sequence[Mapping[str, Any]]) -> I
             yield Problem(
                 run_folder(run), f"the run is missing, but the history of {name!r} has it"
             )
-    if not any(each.get("state") == "published" for each in history):
+    if not any(each.get("state") == "published" and each.get("file") for each in history):
         return
     # A refresh that is under way, or was killed, has published the next run already.
     published, upcoming = model_hash(name), model_hash(refresh_run(name, len(runs) + 1))

@@ -176,14 +176,26 @@ def open_dataset(
     files: TableFiles, file_format: Any, schema: pa.Schema | None = None
 ) -> pa_dataset.Dataset:
     """Open files as one data set; `key=value` folders below a given folder are columns."""
-    return pa_dataset.dataset(
+    opened = partial(
+        pa_dataset.dataset,
         list(files.paths),
         schema=schema,
         format=file_format,
         filesystem=None if files.is_local else files.filesystem,
-        partitioning=pa_dataset.partitioning(flavor="hive") if files.folder else None,
         partition_base_dir=files.folder,
     )
+    if files.folder is None:
+        return opened()
+    dataset, below = opened(partitioning="hive"), len(files.folder)
+    # As numbers, 01 and 1 would be one.
+    texts = {key for path in files.paths for key in re.findall(r"([^/=]+)=0\d+/", path[below:])}
+    if not texts:
+        return dataset
+    folders = [
+        field.with_type(pa.string()) if field.name in texts else field
+        for field in dataset.partitioning.schema
+    ]
+    return opened(partitioning=pa_dataset.partitioning(pa.schema(folders), flavor="hive"))
 
 
 def _check_decoded_bytes(name: str, values: pa.DictionaryArray, path: str) -> None:

@@ -158,14 +158,14 @@ def test_a_matrix_may_have_names_and_masked_numbers():
         ingest_table(np.ma.masked_greater(np.arange(12.0).reshape(4, 3), 10.0), "n")
 
 
-def test_folders_are_columns(tmp_path, monkeypatch):
+def test_folders_are_columns_and_with_leading_zeros_texts(tmp_path, monkeypatch):
     monkeypatch.setattr("storage.tables.sources._PIECE_ROWS", 1)
-    for folder in ("r=a/s=7", "r=b/s=7", "r=c/s=8"):
+    for folder in ("r=01/s=7", "r=1/s=7", "r=2/s=8"):
         path = tmp_path / "t" / folder / "a.parquet"
         path.parent.mkdir(parents=True)
         pa.parquet.write_table(pa.table({"x": [1.0, 2.0]}), path, row_group_size=1)
     data = ingest_table(tmp_path / "t", "t")
-    assert data.feature_names == ("x", "r=a", "r=b", "r=c", "s")
+    assert data.feature_names == ("x", "r=01", "r=1", "r=2", "s")
     expected = np.repeat(np.c_[np.eye(3), [7, 7, 8]], 2, axis=0)
     assert_array_equal(data.X.read(0, 6)[:, 1:], expected)
     # No column of the files themselves is read.
