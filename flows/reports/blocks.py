@@ -64,11 +64,6 @@ class Block:
     # Whether the block is left out at the end of a command.
     detail: bool = False
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether a page, whose template asks, has nothing to show below the title."""
-        return not (self.facts or self.command or self.tables or self.notes or self.pictures)
-
     def to_json(self) -> dict[str, Any]:
         """Return the block as plain JSON, with titles and captions for pictures."""
         return {

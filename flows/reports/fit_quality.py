@@ -117,7 +117,13 @@ def _convergence(result: _Result, endings: Mapping[int, FitEnding]) -> Fact:
         elif isinstance(result, FitResult):
             problems = [f"the best W so far was saved. It {ending_words(result.status)}"]
         else:
-            problems = [f"the last round was saved. W {_ending_of_rounds(result)}"]
+            w = ending_words(result.status)
+            if result.status == Status.CONVERGED.value:
+                w = "did converge, but the rounds did not"
+            limit = result.settings.get("outer_tol", math.inf)
+            if result.rounds and result.rounds[-1].movement >= limit:
+                w += ". Raise --max-outer or --outer-tol"
+            problems = [f"the last round was saved. W {w}"]
         warnings = tuple(f"not converged: {each}" for each in problems)
         return Fact("Converged", "no", known, warnings=warnings)
     kept = sum(each.status == _START for each in endings.values())
@@ -126,15 +132,6 @@ def _convergence(result: _Result, endings: Mapping[int, FitEnding]) -> Fact:
     notes = (f"{count_noun(kept, 'fold')} kept a start",) if kept else ()
     known = "settled" if isinstance(result, ClusterResult) else "stationary"
     return Fact("Converged", "yes", say(f"ended.{known}"), notes=notes)
-
-
-def _ending_of_rounds(result: ClusterResult) -> str:
-    """Return how W and its rounds ended, and advice."""
-    converged = result.status == Status.CONVERGED.value
-    w = "did converge, but the rounds did not" if converged else ending_words(result.status)
-    limit = result.settings.get("outer_tol", math.inf)
-    unsettled = result.rounds and result.rounds[-1].movement >= limit
-    return w + (". Raise --max-outer or --outer-tol" if unsettled else "")
 
 
 def _tolerance(ending: FitEnding, settings: Mapping[str, Any]) -> Fact:

@@ -77,22 +77,32 @@ def cluster_summary(result: ClusterResult, model: Model | None) -> Summary:
     agreement = ", ".join(f"{value:.2f} with {name}" for name, value in result.nmi.items())
     words = f"{count_noun(result.n_clusters, 'cluster')} of {result.rows:,} rows"
     found = f"{words} agree {agreement} (NMI, from 0 to 1)" if agreement else words
+    names = [each.feature for each in result.separating[:_NAMED]]
+    if len(names) == 1:
+        found += f"; {names[0]} tells them apart"
+    elif names:
+        found += f"; {', '.join(names[:-1])} and {names[-1]} tell them apart most"
+    # Clusters may be the levels of one column of text.
+    apart = [each.feature for each in result.separating if each.share > _APART]
+    of = {feature.partition("=")[0] for feature in apart}
+    alone = len(of) == 1 and "=" in apart[0]
+    warnings = (say("clusters.one_column", column=of.pop()),) if alone else ()
     sizes = tuple((str(cluster), f"{size:,}") for cluster, size in enumerate(result.sizes))
     clusters = [Table(say("clusters.sizes"), ("cluster", "rows"), sizes)]
     if result.separating:
-        apart = tuple((each.feature, share(each.share)) for each in result.separating)
-        clusters.append(Table(say("clusters.separating"), ("column", "share"), apart))
+        shares = tuple((each.feature, share(each.share)) for each in result.separating)
+        clusters.append(Table(say("clusters.separating"), ("column", "share"), shares))
     return Summary(
         subject=data_subject("Clusters of", result),
         short=f"{result.dataset} {result.kernel} k={result.n_clusters}",
         headline=f"NMI {max(result.nmi.values()):.3f}" if agreement else f"J {J}",
-        finding="; ".join(filter(None, (found, _separation(result)))),
+        finding=found,
         facts=(
             *(
                 Fact(f"NMI with {name}", f"{value:.3f}", say("clusters.agreement"))
                 for name, value in result.nmi.items()
             ),
-            Fact("Clusters", f"{result.n_clusters:,}", warnings=_one_column(result)),
+            Fact("Clusters", f"{result.n_clusters:,}", warnings=warnings),
             Fact("Objective J", J, "Of the last W."),
             Fact("Rounds", f"{len(result.rounds):,}"),
             Fact("Seconds", f"{result.seconds:.2f}"),
@@ -154,23 +164,6 @@ def _fit_facts(result: FitResult) -> tuple[Fact, ...]:
         facts.append(Fact(name, value, say("objective.avoided", n_rows=avoided.n_rows)))
     facts.append(Fact("Iterations", f"{result.iterations:,}"))
     return (*facts, Fact("Seconds", f"{result.seconds:.2f}"))
-
-
-def _separation(result: ClusterResult) -> str:
-    """Return which columns tell the clusters apart most, in words; empty if none is known."""
-    names = [each.feature for each in result.separating[:_NAMED]]
-    if len(names) < 2:
-        return f"{names[0]} tells them apart" if names else ""
-    return f"{', '.join(names[:-1])} and {names[-1]} tell them apart most"
-
-
-def _one_column(result: ClusterResult) -> tuple[str, ...]:
-    """Return a warning if the clusters are the levels of one column of text."""
-    apart = [each.feature for each in result.separating if each.share > _APART]
-    columns = {feature.partition("=")[0] for feature in apart}
-    if len(columns) != 1 or "=" not in apart[0]:
-        return ()
-    return (say("clusters.one_column", column=columns.pop()),)
 
 
 def objective(value: float, *, predicts: bool) -> tuple[Fact, Fact]:

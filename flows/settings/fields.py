@@ -168,19 +168,15 @@ def as_form(kind: type[Any], schema: dict[str, Any]) -> dict[str, Any]:
     server reads as: or null.
     """
     # The position is explicit, as the database of the server need not preserve the order.
-    properties = {
-        each.name: {**_form_property(each, schema["properties"][each.name]), "position": position}
-        for position, each in enumerate(in_groups(kind))
-    }
+    properties = {}
+    for position, each in enumerate(in_groups(kind)):
+        shown = schema["properties"][each.name]
+        types = [one for one in shown.pop("anyOf", []) if one.get("type") != "null"]
+        # Text comes last, and any of the other types can be read from it.
+        shown |= types[-1] if types else {}
+        if each.default is None:
+            # The server would refuse an empty field that has names: null is none of them.
+            shown = {key: one for key, one in shown.items() if key not in ("default", "enum")}
+        title = each.metadata["title"] or each.name.replace("_", " ").capitalize()
+        properties[each.name] = {**shown, "title": title, "position": position}
     return {**schema, "title": "Settings", "properties": properties}
-
-
-def _form_property(field: dataclasses.Field[Any], schema: dict[str, Any]) -> dict[str, Any]:
-    types = [each for each in schema.pop("anyOf", []) if each.get("type") != "null"]
-    # Text comes last, and any of the other types can be read from it.
-    schema = {**schema, **(types[-1] if types else {})}
-    if field.default is None:
-        # The server would refuse an empty field that has names: null is none of them.
-        schema = {key: each for key, each in schema.items() if key not in ("default", "enum")}
-    title = field.metadata["title"] or field.name.replace("_", " ").capitalize()
-    return {**schema, "title": title}

@@ -183,7 +183,7 @@ class FileTables(Checked):
     )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class RunFile:
     """A run file, read and checked."""
 
@@ -207,52 +207,38 @@ class RunFile:
 def read_run_file(path: Path, *, force: bool = False, afresh: bool = False) -> RunFile:
     """Read a run file and check all of it; raise SettingsError with the line of what is wrong.
 
-    Parameters
-    ----------
-    path : Path
-    force, afresh : bool
-        Settings of the run that the file does not have.
+    `force` and `afresh` are settings of the run that the file does not have.
     """
     tables = parse_toml(path, "run file", "the one that `ism-dask init` writes")
+    crossval: SavedRunSettings | None = None
     try:
-        return _checked(path, tables, force=force, afresh=afresh)
+        flow = _flow_of(tables)
+        file: Any = read_table(FileTables, tables, path.parent)
+        _check_outputs(path, flow, file)
+        common = {
+            "dataset": file.data.source, "split": file.data.split, "label": file.data.label,
+            "run": file.run, "force": force, "afresh": afresh,
+        }  # fmt: skip
+        settings = _settings(flow, getattr(file, flow), common)
+        if flow == "fit" and file.crossval is not None:
+            names = {each.name for each in dataclasses.fields(CrossvalTable)}
+            shared = {key: each for key, each in tables["fit"].items() if key in names}
+            table = read_table(CrossvalTable, {**shared, **tables["crossval"]}, path.parent)
+            common["run"] = None if file.run is None else f"{file.run}-crossval"
+            crossval = _settings("crossval", table, common)
+        ingest = _ingest_settings(file.data, settings, force=force)
     except TableError as error:
         line = line_of(path.read_text(encoding="utf-8"), error.path)
         where = f"{path}, line {line}" if line else str(path)
         raise SettingsError(f"{where}: {error}") from error
+    outputs = {"transforms": file.transform, "report": file.report, "limits": file.refresh}
+    return RunFile(path, flow, ingest, settings, crossval, **outputs)
 
 
-def _checked(path: Path, tables: dict[str, Any], *, force: bool, afresh: bool) -> RunFile:
-    folder, flow = path.parent, _flow_of(tables)
-    file: Any = read_table(FileTables, tables, folder)
+def _check_outputs(path: Path, flow: str, file: Any) -> None:
+    """Raise TableError if a file to write is one to read, or the run file itself."""
     if flow == "crossval" and file.transform:
         raise TableError("crossval saves no W to project rows with; use [fit]", ("transform", 0))
-    _check_outputs(path, file)
-    common = {
-        "dataset": file.data.source, "split": file.data.split, "label": file.data.label,
-        "run": file.run, "force": force, "afresh": afresh,
-    }  # fmt: skip
-    settings, crossval = _settings(flow, getattr(file, flow), common), None
-    if flow == "fit" and file.crossval is not None:
-        names = {each.name for each in dataclasses.fields(CrossvalTable)}
-        shared = {key: each for key, each in tables["fit"].items() if key in names}
-        table = read_table(CrossvalTable, {**shared, **tables["crossval"]}, folder)
-        common["run"] = None if file.run is None else f"{file.run}-crossval"
-        crossval = _settings("crossval", table, common)
-    return RunFile(
-        path=path,
-        flow=flow,
-        ingest=_ingest_settings(file.data, settings, force=force),
-        settings=settings,
-        crossval=crossval,
-        transforms=file.transform,
-        report=file.report,
-        limits=file.refresh,
-    )
-
-
-def _check_outputs(path: Path, file: Any) -> None:
-    """Raise TableError if a file to write is one to read, or the run file itself."""
     outputs: dict[KeyPath, Path] = {
         ("transform", number, "out"): each.out for number, each in enumerate(file.transform)
     }
