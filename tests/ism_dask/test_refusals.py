@@ -165,14 +165,7 @@ GIVEN = [
     (UnsupervisedIKDR(3), {"X": WIDE}, "UnsupervisedIKDR needs dense rows.*TruncatedSVD"),
     (SemiSupervisedIKDR(3), {"y": Y[:100]}, "X has 178 rows, y has shape .* get NaN$"),
     (SemiSupervisedIKDR(3, target="gaussian"), {}, "`target` must be one of"),
-    (PredictiveIKDR(class_weight="even"), {}, "balanced"),
     (PredictiveIKDR(class_weight={"dolcetto": 2}), {"y": NAMES}, "dolcetto"),
-    (PredictiveIKDR(class_weight=1), {}, "must be a dict.*got 1"),
-    *(
-        (PredictiveIKDR(class_weight={0: w}), {}, f"{w!r} for the class 0; expected numbers from 0")
-        for w in ("a", -1)
-    ),
-    (PredictiveIKDR(class_weight={0: 0, 1: 0, 2: 0}), {}, "zero"),
     (BALANCED, {"y": X[:, 0]}, "read as numb.* target='classes'"),
     (BALANCED, {"y": LABELS}, "several labels; give `sample_weight`$"),
     *(
@@ -180,52 +173,57 @@ GIVEN = [
         for each in (-1, np.nan, "much", True)
     ),
     (PredictiveIKDR(avoid_weight=1e300), AVOID, r"`avoid_weight` is 1e\+300; .* at most 1,000,000"),
-]
-CLUSTERS = "`n_clusters` must be a whole number from 1 to 177"
-NUMBERS = [
-    (PredictiveIKDR(13), {}, "from 1 to 12 for 13 features, .* got 13"),
-    *(
-        (PredictiveIKDR(q), {}, f'must be .*, "auto" or None; got {q!r}')
-        for q in (0, 1.5, True, "x")
-    ),
-    (PredictiveIKDR(warm_start="yes"), {}, "`warm_start` must be True or False; got 'yes'"),
-    (PredictiveIKDR(2, max_features=0), {}, "`max_features` must be .* from 1 to 13 .*; got 0"),
-    *(
-        (PredictiveIKDR(2, max_features=k), {}, f'"auto", "significant" or None; got {k!r}')
-        for k in (14, 2.5, True, "all")
-    ),
-    (PredictiveIKDR(2, max_features=1), {}, "is 1, but 2 new features need 2 .* n_components=1"),
     (
         PredictiveIKDR(5, max_features=6),
         {"X": np.hstack([X[:, :4], np.ones((N, 4))])},
         "vary in 4 directions, fewer than the 5 new features",
     ),
-    *((PredictiveIKDR(rotation=r), {}, f"of varimax; got {r!r}") for r in ("quartimax", True)),
-    *((SemiSupervisedIKDR(3, mu=mu), {}, "`mu` must be a positive") for mu in (0, [1.0, 2.0])),
-    (AlternativeIKDR(3, mu=-1.0), {}, "`mu` must be a positive"),
-    (AlternativeIKDR(3, outer_tol=0), {}, "`outer_tol` must be"),
-    (AlternativeIKDR(3, max_outer=0), {}, "`max_outer` must be"),
-    *((UnsupervisedIKDR(k), {}, CLUSTERS) for k in (0, 178, 2.5, "3", True)),
-    *((make(3, random_state=-1), {}, SEEDS + "-1") for make in ESTIMATORS),
-    *((PredictiveIKDR(random_state=k), {}, SEEDS) for k in (2**32, 1.5, "a", True, RNG)),
 ]
+CLUSTERS = "`n_clusters` must be a whole number from 1 to 177"
 NOT_DEFINITE = r"is not positive definite.*are for SupervisedIKDR"
 LOCAL = "relative_gaussian"
 INDEFINITE = ("distance", "multiquadric", "squared", LOCAL)
-CHOICES = [
-    (PredictiveIKDR(kernel="rbf"), {}, "must be a Kernel or one of .*gaussian, linear,.*got 'rbf'"),
-    *((PredictiveIKDR(kernel=each), {}, NOT_DEFINITE) for each in INDEFINITE),
-    (PredictiveIKDR(solver="ism"), {}, "'ism' does not serve PredictiveIKDR.*or SupervisedIKDR"),
-    (hsic_model(solver="ascent"), {}, "does not serve SupervisedIKDR"),
-    (UnsupervisedIKDR(3, solver="ascent"), {}, "does not serve UnsupervisedIKDR; take 'ism'"),
-    *((hsic_model(solver=each), {}, "one of ascent, ism; got ") for each in ("newton", ISM)),
-    *((hsic_model(engine=each), {}, "landmarks, exact; got ") for each in ("x", ExactEngine)),
-    (hsic_model(engine="closed_form"), {}, "='closed_form' cannot serve .*: .*slope"),
-    (hsic_model(engine="landmarks", kernel=LOCAL), {}, "='landmarks' .* positive semi-definite"),
+PARAMETERS = [
+    (PredictiveIKDR(class_weight="even"), "balanced"),
+    (PredictiveIKDR(class_weight=1), "must be a dict.*got 1"),
+    *(
+        (PredictiveIKDR(class_weight={0: w}), f"{w!r} for the class 0; expected numbers from 0")
+        for w in ("a", -1)
+    ),
+    (PredictiveIKDR(class_weight={0: 0, 1: 0, 2: 0}), "zero"),
+    (PredictiveIKDR(13), "from 1 to 12 for 13 features, .* got 13"),
+    *((PredictiveIKDR(q), f'must be .*, "auto" or None; got {q!r}') for q in (0, 1.5, True, "x")),
+    (PredictiveIKDR(warm_start="yes"), "`warm_start` must be True or False; got 'yes'"),
+    (PredictiveIKDR(2, max_features=0), "`max_features` must be .* from 1 to 13 .*; got 0"),
+    *(
+        (PredictiveIKDR(2, max_features=k), f'"auto", "significant" or None; got {k!r}')
+        for k in (14, 2.5, True, "all")
+    ),
+    (PredictiveIKDR(2, max_features=1), "is 1, but 2 new features need 2 .* n_components=1"),
+    *((PredictiveIKDR(rotation=r), f"of varimax; got {r!r}") for r in ("quartimax", True)),
+    *((SemiSupervisedIKDR(3, mu=mu), "`mu` must be a positive") for mu in (0, [1.0, 2.0])),
+    (AlternativeIKDR(3, mu=-1.0), "`mu` must be a positive"),
+    (AlternativeIKDR(3, outer_tol=0), "`outer_tol` must be"),
+    (AlternativeIKDR(3, max_outer=0), "`max_outer` must be"),
+    *((UnsupervisedIKDR(k), CLUSTERS) for k in (0, 178, 2.5, "3", True)),
+    *((make(3, random_state=-1), SEEDS + "-1") for make in ESTIMATORS),
+    *((PredictiveIKDR(random_state=k), SEEDS) for k in (2**32, 1.5, "a", True, RNG)),
+    (PredictiveIKDR(kernel="rbf"), "must be a Kernel or one of .*gaussian, linear,.*got 'rbf'"),
+    *((PredictiveIKDR(kernel=each), NOT_DEFINITE) for each in INDEFINITE),
+    (PredictiveIKDR(solver="ism"), "'ism' does not serve PredictiveIKDR.*or SupervisedIKDR"),
+    (hsic_model(solver="ascent"), "does not serve SupervisedIKDR"),
+    (UnsupervisedIKDR(3, solver="ascent"), "does not serve UnsupervisedIKDR; take 'ism'"),
+    *((hsic_model(solver=each), "one of ascent, ism; got ") for each in ("newton", ISM)),
+    *((hsic_model(engine=each), "landmarks, exact; got ") for each in ("x", ExactEngine)),
+    (hsic_model(engine="closed_form"), "='closed_form' cannot serve .*: .*slope"),
+    (hsic_model(engine="landmarks", kernel=LOCAL), "='landmarks' .* positive semi-definite"),
 ]
 
 
-@pytest.mark.parametrize(("model", "given", "message"), [*GIVEN, *NUMBERS, *CHOICES])
+@pytest.mark.parametrize(
+    ("model", "given", "message"),
+    [*GIVEN, *((model, {}, message) for model, message in PARAMETERS)],
+)
 def test_what_cannot_be_fitted_is_refused(model, given, message):
     with pytest.raises(ValueError, match=message):
         model.fit(**{"X": X, "y": Y, **given})
