@@ -127,7 +127,9 @@ def test_what_is_measured_is_shown_and_not_measured_again(monkeypatch, tmp_path)
         (ValueError("no such thing"), [1], "ValueError: no such thing"),
     ],
 )
-def test_a_cell_ends_at_the_cap_with_an_error_or_when_its_budget_is_spent(result, steps, status):
+def test_a_cell_ends_at_the_cap_with_an_error_or_when_its_budget_is_spent(
+    result, steps, status, tmp_path
+):
     calls = []
 
     def measure(step):
@@ -138,9 +140,12 @@ def test_a_cell_ends_at_the_cap_with_an_error_or_when_its_budget_is_spent(result
 
     subject = {"paradigm": "supervised", "data": "wine", "kernel": "gaussian", "method": "ism"}
     cell = series.Series("table-4", subject, measure, (1, 2, 3))
-    (shown,) = cells_of([series.measure_series(cell, replace(WINE, budget=1000.0))])
+    found = series.measure_series(cell, replace(WINE, budget=1000.0))
+    (shown,) = cells_of([found])
     assert calls == steps
-    assert shown.status == status
+    assert (shown.status, shown.of) == (status, 3)
+    errors = [f"supervised wine gaussian ism: {status}"] if "Error" in status else []
+    assert write([found], tmp_path) == errors
 
 
 def _found(method, *objectives, paradigm="supervised", **changes):

@@ -278,8 +278,8 @@ def test_features_outside_of_the_support_have_no_uncertainty_and_blocks_count_by
     )
     blocks = [RowsInMemory(X[rows], Y[rows, None]) for rows in (slice(50), slice(50, None))]
     one, two, both = (curvature(regression, tangents, b) for b in (blocks[:1], blocks[1:], blocks))
-    assert_allclose(both[0], (one[0] + 2 * two[0]) / 3, rtol=1e-10)
-    assert_allclose(both[1], (one[1] + 4 * two[1]) / 9, rtol=1e-10)
+    assert_allclose(both[0], (one[0] + 2 * two[0]) / 3, rtol=1e-12)
+    assert_allclose(both[1], (one[1] + 4 * two[1]) / 9, rtol=1e-12)
 
 
 def test_what_follows_a_fit_has_the_seed_that_a_generator_drew(monkeypatch):

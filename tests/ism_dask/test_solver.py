@@ -193,7 +193,7 @@ def test_gradient_steps_do_not_begin_after_the_limit(monkeypatch):
     assert model.n_iter_ < steps
 
 
-# A limit of time holds# A limit of time holds for all parts of a fit, not for its steps alone.
+# A limit of time holds for all parts of a fit, not for its steps alone.
 
 
 @quiet
