@@ -56,11 +56,9 @@ def test_compose_has_all_parts(services):
         assert name == "postgres" or service["deploy"]["resources"]["limits"]["memory"]
         ports = [str(port) for port in service.get("ports", [])]
         assert name == "proxy" or all(port.startswith("127.0.0.1:") for port in ports), ports
-    assert services["proxy"]["profiles"] == ["tls"]
     server = services["server"]["environment"]
     assert server["PREFECT_UI_URL"] == "http://127.0.0.1:4200"
     assert server["PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED"] == "events,flow_runs"
-    assert services["worker"]["environment"]["PREFECT_CLIENT_MAX_RETRIES"] == "7"
     assert services["worker"]["environment"]["ISM_DASK_SCHEDULER"] == "tcp://scheduler:8786"
 
 

@@ -8,7 +8,7 @@ from support import store_own
 from storage import PartialResults, dataset_path, run_folder, save_results
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def _filled():
     """Keep a data set, a run of the same name, and another run."""
     store_own(50)
@@ -16,12 +16,6 @@ def _filled():
         save_results(name, "crossval", config={}, metrics={}, versions={})
 
 
-def test_nothing_at_all(here):
-    assert "nothing is stored yet" in here("check").out
-    assert here("check", "--json").answer == {"command": "check", "checked": []}
-
-
-@pytest.mark.usefixtures("_filled")
 def test_what_is_whole(here):
     table = here("check").out
     assert table.count("whole") == 3
@@ -37,7 +31,6 @@ def test_what_is_whole(here):
         assert each["bytes"] == sum(path.stat().st_size for path in listed)
 
 
-@pytest.mark.usefixtures("_filled")
 def test_all_that_is_wrong_is_named(here):
     root, folder = dataset_path("own"), run_folder("other")
     chunk, label = root / "X" / "c.0.0", root / "labels" / "y" / "zarr.json"
@@ -65,14 +58,12 @@ def test_all_that_is_wrong_is_named(here):
     assert here("check", "own").err.startswith("ism-dask: 3 files of own are damaged")
 
 
-@pytest.mark.usefixtures("_filled")
 def test_a_name_of_nothing(here):
     assert "did you mean 'other'" in here("check", "othr").failed(2)
     assert "`ism-dask ingest mnist` stores it" in here("check", "mnist").failed(2)
     assert "neither a data set nor a run '../own'" in here("check", "own", "../own").failed(2)
 
 
-@pytest.mark.usefixtures("_filled")
 def test_all_splits_of_a_data_set_go_by_its_name(here):
     for split in ("test", "train"):
         dataset_path("own").rename(dataset_path(f"mnist-{split}"))
@@ -81,7 +72,6 @@ def test_all_splits_of_a_data_set_go_by_its_name(here):
     assert [each["name"] for each in checked] == ["mnist-test", "mnist-train"]
 
 
-@pytest.mark.usefixtures("_filled")
 def test_what_leads_out_of_the_home_is_named(tmp_path, here):
     outside = tmp_path / "outside"
     dataset_path("own").rename(outside)

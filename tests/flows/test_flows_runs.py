@@ -82,6 +82,8 @@ def test_a_run_with_numbers_that_none_has_is_listed_as_damaged(here):
 def test_what_is_no_run_of_ours_is_in_nobodys_way(here, tmp_path):
     assert here("runs", "--json").answer["runs"] == []
     assert "no runs yet" in here("runs").out
+    assert "nothing is stored yet" in here("check").out
+    assert here("check", "--json").answer == {"command": "check", "checked": []}
     save_model("foreign", Model(np.eye(1, 3), np.zeros(3), np.ones(3), np.ones(1)))
     for folder in ("empty", "not a name", ".hidden"):
         (runs_folder() / folder).mkdir()
