@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
-from flows.errors import ALTERED, FlowError, SettingsError
+from flows.errors import ALTERED, FlowError
 from flows.reports.blocks import Block, Fact, Summary, Table, say
 from flows.reports.crossval import crossval_summary
 from flows.reports.fits import cluster_summary, fit_summary
@@ -23,7 +23,7 @@ from flows.settings.fields import command_words, decisive_names
 from flows.settings.run_file import FLOWS
 from flows.settings.runs import SavedRunSettings
 from flows.text import byte_size, count_noun, number
-from storage import Model, Run, RunNotFound, UnsafeName, load_model, open_run
+from storage import Model, Run, load_model, open_run
 
 # What puts the results of each kind of run into words.
 _KINDS: Mapping[type[RunResult], Callable[..., Summary]] = {
@@ -45,11 +45,8 @@ class View:
 
     @classmethod
     def of(cls, name: str) -> View:
-        """Open a run with its model; raise a SettingsError if there is none of that name."""
-        try:
-            run = open_run(name)
-        except (RunNotFound, UnsafeName) as error:
-            raise SettingsError(str(error), *error.settings) from error
+        """Open a run with its model."""
+        run = open_run(name)
         return cls(run, load_model(run.path) if run.has_model else None)
 
     @cached_property

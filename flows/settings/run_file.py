@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -111,16 +112,17 @@ TABLES: Mapping[str, Any] = {
 FitTable, CrossvalTable, ClusterTable = TABLES.values()
 
 
+_share_setting = partial(setting, ge=0, le=1)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RefreshTable(Checked):
     """The table [refresh] of a run file: when a refresh is suspicious, and what it keeps."""
 
-    max_fall: float = setting(
+    max_fall: float = _share_setting(
         0.15,
         about="By which share of it the share of the label that the new features explain may fall, "
         "and what the rows of the published run predict of it in the published features.",
-        ge=0,
-        le=1,
     )
     max_turn: float = setting(
         0.85,
@@ -132,20 +134,14 @@ class RefreshTable(Checked):
     max_class_changes: int = setting(
         0, about="Classes of the label that may be new, or may have gone.", ge=0
     )
-    max_class_shift: float = setting(
-        0.1,
-        about="Share of the rows, beyond chance, that may be of another class than before.",
-        ge=0,
-        le=1,
+    max_class_shift: float = _share_setting(
+        0.1, about="Share of the rows, beyond chance, that may be of another class than before."
     )
-    max_equal_rows: float = setting(
-        0.1,
-        about="By how much the share of rows that equal an earlier row may rise.",
-        ge=0,
-        le=1,
+    max_equal_rows: float = _share_setting(
+        0.1, about="By how much the share of rows that equal an earlier row may rise."
     )
-    min_rows: float = setting(
-        0.8, about="The rows must be at least this many times as many as before.", ge=0, le=1
+    min_rows: float = _share_setting(
+        0.8, about="The rows must be at least this many times as many as before."
     )
     max_rows: float = setting(
         1.5, about="The rows may be at most this many times as many as before.", ge=1
