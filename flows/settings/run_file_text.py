@@ -5,33 +5,21 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
 from textwrap import wrap
 from typing import Any, get_args, get_origin, get_type_hints
 
+from jinja2 import Template
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from flows.settings.run_file import TABLES, DataTable, FileTables, RefreshTable
 from storage.tables.files import table_name
 
-# What is in a new file where the user has not named table and column.
-_SOURCE, _LABEL, _OUT = "table.csv", "label", "new-features.csv"
-# How a fit is cross-validated, too.
-_CROSSVAL_TOO = (
-    "",
-    "# Cross-validate the fit, too: a run RUN-crossval, with the settings of [fit] and these.",
-    "# [crossval]",
-    "# folds = 10",
-)
 # What a short file has: of [data], and of the table of the flow.
-_SHORT_DATA = ("source", "label", "drop", "keep", "missing")
+_SHORT_DATA = ("source", "label", "name", "drop", "keep", "missing")
 _SHORT_FLOW = ("n_components", "n_clusters", "criterion", "kernel", "max_features", "folds")
-_REFRESH = (
-    "# With this table `ism-dask run FILE` refreshes the run: it fits again if the table has",
-    "# changed, and publishes the new W if it is within these limits.",
-    "# [refresh]",
-)
 _WIDTH = 88
 # The example of a value, by the type of a setting that has no default.
 _EXAMPLES = {int: "2", float: "1.0", bool: "true", list: "[]", dict: "{}"}
@@ -45,31 +33,23 @@ def commented_run_file(
     It has those settings that most runs need or, if it is to be `full`, every one. Settings that
     are at their default are comments.
     """
-    given = table_name(source or _SOURCE)  # that of the folder of a glob, if there is one
+    data = {"source": source or "table.csv", "label": label or "label"}
+    given = table_name(data["source"])  # that of the folder of a glob, if there is one
     name = re.sub(r"[^\w.-]+", "-", given).strip("-.") or "table"
-    data = {"source": source or _SOURCE, "label": label or _LABEL}
     if not given:
         data["name"] = name
-    known = {each.name for each in dataclasses.fields(TABLES[flow])}
-    lines = [
-        "# A run of ism-dask: `ism-dask run FILE` computes it, `--dry-run` shows what it would do.",
-        "# Lines that begin with # are comments; remove the # to change a default.",
-        *([] if full else ["# `ism-dask init FILE --full` writes all settings."]),
-        "",
-        *_entries(FileTables, {"run": name, "report": f"{name}.html"}, ("run", "report")),
-        "[data]",
-        *_entries(DataTable, data, None if full else (*data, *_SHORT_DATA[2:])),
-        f"[{flow}]",
-        *_entries(TABLES[flow], {}, None if full else filter(known.__contains__, _SHORT_FLOW)),
-        *(_REFRESH if flow == "fit" else ()),
-        *(_entries(RefreshTable, {}) if full and flow == "fit" else ()),
-        "# Rows to project after the fit; repeat the table for more files.",
-        "# [[transform]]",
-        f'# source = "{data["source"]}"',
-        f'# out = "{_OUT}"',
-        *(_CROSSVAL_TOO if flow == "fit" else ()),
-    ]
-    return "\n".join(lines) + "\n"
+    short_data = [each for each in _SHORT_DATA if each != "name" or not given]
+    template = (files("flows.settings") / "run-file.toml.jinja").read_text(encoding="utf-8")
+    text: str = Template(template, trim_blocks=True, keep_trailing_newline=True).render(
+        flow=flow,
+        full=full,
+        top=_entries(FileTables, {"run": name, "report": f"{name}.html"}, ("run", "report")),
+        data=_entries(DataTable, data, None if full else short_data),
+        settings=_entries(TABLES[flow], {}, None if full else _SHORT_FLOW),
+        limits=_entries(RefreshTable, {}),
+        source=json.dumps(data["source"]),
+    )
+    return text
 
 
 class _WithoutNull(GenerateJsonSchema):
@@ -97,19 +77,19 @@ def schema_text() -> str:
     return json.dumps(schema, indent=2) + "\n"
 
 
-def _entries(
-    kind: Any, given: Mapping[str, str], names: Iterable[str] | None = None
-) -> Iterator[str]:
-    """Yield the lines of these fields, by default all: what each means, its value or default."""
+def _entries(kind: Any, given: Mapping[str, str], names: Iterable[str] | None = None) -> str:
+    """Return the lines of these fields, by default all: what each means, its value or default."""
     fields, hints = {each.name: each for each in dataclasses.fields(kind)}, get_type_hints(kind)
-    for name in fields if names is None else names:
-        yield from (f"# {line}" for line in wrap(fields[name].metadata["description"], _WIDTH))
+    lines: list[str] = []
+    for name in fields if names is None else filter(fields.__contains__, names):
+        lines += [f"# {line}" for line in wrap(fields[name].metadata["description"], _WIDTH)]
         if name in given:
-            yield f"{name} = {json.dumps(given[name])}"
+            lines.append(f"{name} = {json.dumps(given[name])}")
         elif fields[name].default is not None:
-            yield f"# {name} = {json.dumps(fields[name].default)}"
+            lines.append(f"# {name} = {json.dumps(fields[name].default)}")
         else:
             kinds = [get_origin(each) or each for each in get_args(hints[name])]
             example = next((_EXAMPLES[each] for each in kinds if each in _EXAMPLES), '""')
-            yield f"# {name} = {example} # for example"
-        yield ""
+            lines.append(f"# {name} = {example} # for example")
+        lines.append("")
+    return "\n".join(lines)
