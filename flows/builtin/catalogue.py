@@ -58,6 +58,7 @@ class DatasetSpec:
     load: Callable[..., RawData]  # takes the path of each raw file
     splits: Mapping[str, Split]  # by name; the first is the default
     default_label: str | None = None
+    features: tuple[str, ...] | None = None  # names of the columns, if the raw files have none
 
     def split_name(self, split: str | None) -> str:
         """Return `split`, or the first for None; raise DatasetNotFound for another name."""
@@ -130,7 +131,7 @@ def ingest(
             name=name,
             split=split,
             source=spec.source,
-            feature_names=raw.feature_names,
+            feature_names=spec.features or raw.feature_names,
             class_names=raw.class_names,
             image_shape=raw.image_shape,
             default_label=spec.default_label,

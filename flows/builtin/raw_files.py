@@ -32,17 +32,6 @@ _SIZE_LIMIT = 2**28
 _TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 Values = TypeVar("Values")
 
-_CANCER_FEATURES = (
-    "clump_thickness",
-    "uniformity_cell_size",
-    "uniformity_cell_shape",
-    "marginal_adhesion",
-    "single_epithelial_cell_size",
-    "bare_nuclei",
-    "bland_chromatin",
-    "normal_nucleoli",
-    "mitoses",
-)
 # The tree also holds pictures of other sizes and broken ones (`.bad`): they do not match.
 _FACE = re.compile(
     r"(?P<person>[a-z0-9]+)_(?P<pose>left|right|straight|up)_"
@@ -182,7 +171,7 @@ def load_cancer(path: Path) -> RawData:
     # Imported here: lists of the data sets need not wait for it.
     from pyarrow import csv  # noqa: PLC0415
 
-    names = ("id", *_CANCER_FEATURES, "diagnosis")
+    names = [str(column) for column in range(11)]
     table = csv.read_csv(
         path,
         read_options=csv.ReadOptions(column_names=names),
@@ -193,7 +182,6 @@ def load_cancer(path: Path) -> RawData:
         X=np.column_stack(columns[:-1]).astype(np.uint8),
         labels={"diagnosis": columns[-1] // 4},
         class_names={"diagnosis": ("benign", "malignant")},
-        feature_names=_CANCER_FEATURES,
     )
 
 
@@ -241,7 +229,7 @@ def load_colours(path: Path) -> RawData:
     # As one number each: `np.unique` takes a hundred times as long for rows.
     codes = np.unique(red << 16 | green << 8 | blue)
     X = np.column_stack((codes >> 16, codes >> 8 & 255, codes & 255)).astype(np.uint8)
-    return RawData(X=X, feature_names=("red", "green", "blue"))
+    return RawData(X)
 
 
 def load_pixels(path: Path) -> NDArray[np.uint8]:
