@@ -101,7 +101,6 @@ def test_datasets_and_ingest(here):
     assert before["wine"]["stored"] is False
     ingested = here("ingest", "wine", "--plain", "--json").answer
     assert (ingested["rows"], ingested["columns"]) == (178, 13)
-    assert Path(ingested["path"]).is_dir()
     assert "178 rows, 13 columns" in here("ingest", "wine", "--plain", "--force").out
     after = {each["name"]: each for each in here("datasets", "--json").answer["datasets"]}
     assert after["wine"]["labels"] == {"cultivar": 3}
