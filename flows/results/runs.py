@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, ClassVar, Self
@@ -14,10 +14,8 @@ from pydantic import TypeAdapter
 
 from ism_dask.records.fit_report import Avoidance, DimensionTrial
 from ism_dask.records.iteration import Round
-from storage import Model
+from storage import Dataset, Model
 
-# A result lists this many weights of each new feature.
-_TOP = 5
 # Entries of a result that are not among the metrics of its saved run: they have records of their
 # own there, or follow from what is saved.
 _NOT_METRICS = ("command", "run", "path", "settings", "flow_run")
@@ -178,42 +176,22 @@ class Selection(JsonRecord):
     other_maximum: float = 0.0  # sine of the angle to features that are as good; 0 without any
 
 
-def column_names(
-    names: Sequence[str] | None, image_shape: Sequence[int] | None, d: int
-) -> tuple[str, ...]:
+def column_names(named: Model | Dataset, d: int) -> tuple[str, ...]:
     """Return the names of d columns: their own, else pixels by row and column, else numbers."""
-    if names:
-        return tuple(names)
-    if image_shape is not None:
-        width = image_shape[1]
+    if named.feature_names:
+        return tuple(named.feature_names)
+    if named.image_shape is not None:
+        width = named.image_shape[1]
         return tuple(f"pixel_{j // width}_{j % width}" for j in range(d))
     return tuple(f"feature_{j}" for j in range(d))
 
 
 def largest(
-    model: Model, values: NDArray[Any], count: int | None = None
+    named: Model | Dataset, values: NDArray[Any], count: int | None = None
 ) -> list[tuple[str, float]]:
-    """Return those of the values (d,) of old features of largest size, with features' names."""
-    names = column_names(model.feature_names, model.image_shape, model.n_features)
-    return ranked(values, names, count)
-
-
-def top_loadings(
-    components: NDArray[Any], names: tuple[str, ...]
-) -> tuple[tuple[Loading, ...], ...]:
-    """Return the largest weights of each row of `components` (q, d), largest first."""
-    return tuple(
-        tuple(Loading(feature=name, weight=weight) for name, weight in ranked(row, names, _TOP))
-        for row in components
-    )
-
-
-def ranked(
-    values: NDArray[Any], names: Sequence[str], count: int | None = None
-) -> list[tuple[str, float]]:
-    """Return those of the values (d,) of largest size, or all, the largest first, with names."""
-    order = np.argsort(-np.abs(values), kind="stable")[:count]
-    return [(names[j], float(values[j])) for j in order]
+    """Return the largest of the values (d,) of columns, or all, largest first, with their names."""
+    names, order = column_names(named, len(values)), np.argsort(-np.abs(values), kind="stable")
+    return [(names[j], float(values[j])) for j in order[:count]]
 
 
 @dataclass(frozen=True, kw_only=True)

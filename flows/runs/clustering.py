@@ -15,7 +15,7 @@ from sklearn.model_selection import train_test_split
 
 from flows.errors import SettingsError
 from flows.progress.watching import ProgressShare, run_step, watched_fit
-from flows.results.runs import ClusterResult, SeparatingColumn, ranked
+from flows.results.runs import ClusterResult, SeparatingColumn, largest
 from flows.runs.data import (
     Array,
     describe_rows,
@@ -28,7 +28,6 @@ from flows.runs.fitting import (
     FittedModel,
     computed_facts,
     fitted_w,
-    names_of_columns,
     save_fitted,
     shared_parameters,
     timed_fit,
@@ -125,8 +124,8 @@ def separating_columns(
     sizes = np.bincount(model.labels_, minlength=model.n_clusters)
     # The standardised columns have mean 0 and variance 1.
     shares = (sums**2 / np.maximum(sizes, 1)[:, None]).sum(axis=0) / len(data.X)
-    largest = ranked(shares, names_of_columns(data), _SEPARATING)
-    return tuple(SeparatingColumn(feature=name, share=min(share, 1.0)) for name, share in largest)
+    apart = largest(data, shares, _SEPARATING)
+    return tuple(SeparatingColumn(feature=name, share=min(share, 1.0)) for name, share in apart)
 
 
 def _fitted(

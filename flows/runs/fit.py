@@ -6,14 +6,13 @@ import numpy as np
 
 from flows.errors import SettingsError
 from flows.progress.watching import ProgressShare, run_step
-from flows.results.runs import Certainty, FitResult, ShareInterval
+from flows.results.runs import Certainty, FitResult, ShareInterval, column_names
 from flows.runs.data import label_of, read_rows, side_labels, store_for_run
 from flows.runs.fitting import (
     FittedModel,
     computed_facts,
     fit,
     fitted_w,
-    names_of_columns,
     save_fitted,
 )
 from flows.runs.resumable import fit_on_cluster, resumable_run
@@ -105,7 +104,7 @@ def _start(settings: FitSettings, data: Dataset, start: Model | None) -> Model |
 
 def _certainty_record(result: Intervals, data: Dataset) -> Certainty:
     """Return what a run reports of intervals."""
-    names = names_of_columns(data)
+    names = column_names(data, len(result.shares))
     numbers = np.array([result.shares, result.shares_low, result.shares_high]).T.tolist()
     largest = np.argsort(-result.shares, kind="stable")[:_TOP_SHARES]
     return Certainty(

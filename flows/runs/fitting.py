@@ -23,11 +23,11 @@ from flows.results.runs import (
     FitResult,
     FittedW,
     JsonRecord,
+    Loading,
     RunResult,
     Selection,
     SettingTried,
-    column_names,
-    top_loadings,
+    largest,
 )
 from flows.runs.data import Array, row_batches, target_of
 from flows.settings.base import DataSettings, FlowSettings
@@ -51,8 +51,8 @@ M = TypeVar("M", bound=IKDR)
 _PACKAGES = ("ism-dask", "numpy", "scipy", "scikit-learn", "dask", "zarr")
 # A model is saved with the new features of this many rows, for scatter plots.
 _SAMPLE_SIZE = 2000
-# A result lists this many trials of a selection.
-_TRIED = 5
+# A result lists this many trials of a selection, and weights of each new feature.
+_TRIED, _TOP = 5, 5
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +102,10 @@ def fitted_w(fitted: FittedModel[Any], settings: SavedRunSettings, data: Dataset
         **vars(fitted.ending),
         "fitted_kernel": kernel_record(settings.kernel, model.kernel_),
         "selection": fitted.selection,
-        "loadings": top_loadings(model.components_, names_of_columns(data)),
+        "loadings": tuple(
+            tuple(Loading(feature=each, weight=weight) for each, weight in largest(data, row, _TOP))
+            for row in model.components_
+        ),
         "contributions": _contributions(model),
         "few_columns": _few_columns(model),
         "dimensions": tuple(getattr(model, "dimension_path_", ())) or None,
@@ -126,11 +129,6 @@ def fitted_fields(model: Any, kind: type[JsonRecord]) -> dict[str, Any]:
         for name, value in plain.items()
         if value is not None
     }
-
-
-def names_of_columns(data: Dataset) -> tuple[str, ...]:
-    """Return the names of the columns of a data set."""
-    return column_names(data.feature_names, data.image_shape, data.X.shape[1])
 
 
 def _contributions(model: IKDR) -> tuple[Contribution, ...] | None:
