@@ -233,16 +233,15 @@ def test_no_command_writes_over_its_input(here, fitted, tmp_path):
 
 
 def test_a_file_that_exists_is_replaced_by_force_alone(here, fitted, tmp_path):
-    out = tmp_path / "out.csv"
-    for command in (
-        ("transform", "two", tmp_path / "sales.csv", "-o", out),
-        ("report", "two", "-o", out),
-        ("init", out),
+    for out, *command in (
+        (tmp_path / "out.csv", "transform", "two", tmp_path / "sales.csv", "-o"),
+        (tmp_path / "out.json", "report", "two", "-o"),
+        (tmp_path / "out.toml", "init"),
     ):
         out.write_text("of the user")
-        assert "exists already; replace it with --force" in here(*command).failed(2)
+        assert "exists already; replace it with --force" in here(*command, out).failed(2)
         assert out.read_text() == "of the user"
-        assert here(*command, "--force").status == 0
+        assert here(*command, out, "--force").status == 0
         assert out.read_text() != "of the user"
 
 
