@@ -278,7 +278,8 @@ def test_a_service_that_hangs_is_given_up(monkeypatch):
         supervisor._look_after([hanging])
 
 
-def test_ports_in_use(here):
+def test_ports_in_use(here, monkeypatch):
+    monkeypatch.delenv("PREFECT_API_URL", raising=False)
     message = []
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
