@@ -9,7 +9,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,7 @@ from flows.reports.blocks import Block, Fact, Summary, Table, say
 from flows.reports.crossval import crossval_summary
 from flows.reports.fits import cluster_summary, fit_summary
 from flows.results.runs import ClusterResult, CrossvalResult, FitResult, RunResult, largest
-from flows.settings.fields import command_words, decisive_names
+from flows.settings.fields import command_words
 from flows.settings.run_file import FLOWS
 from flows.settings.runs import SavedRunSettings
 from flows.text import byte_size, count_noun, number
@@ -118,7 +118,9 @@ def _configuration(run: Run) -> Block:
     """Return the settings of a run, the kernel parameters fitted to its data, and versions."""
     fitted = run.metrics.get("fitted_kernel", {})
     parameters = {f"fitted {key}": value for key, value in fitted.items() if key != "name"}
-    hidden = decisive_names(SavedRunSettings, "nothing")
+    hidden = [
+        each.name for each in fields(SavedRunSettings) if each.metadata["decides"] == "nothing"
+    ]
     rows = tuple(
         (key.replace("_", " "), _to_text(value))
         for key, value in {**run.config, **parameters}.items()

@@ -117,15 +117,10 @@ def number_of(value: Any) -> Any:
     return value
 
 
-def decisive_names(kind: type[Any], *what: str) -> list[str]:
-    """Return the names of the settings of a flow that decide one of `what`; see `setting`."""
-    return [each.name for each in fields(kind) if each.metadata["decides"] in what]
-
-
 def deciding(settings: Any) -> dict[str, Any]:
-    """Return those settings of a flow that decide its result, in plain JSON."""
-    values = dataclasses.asdict(settings)
-    return {name: values[name] for name in decisive_names(type(settings), "result")}
+    """Return those settings of a flow that decide its result, in plain JSON; see `setting`."""
+    values, every = dataclasses.asdict(settings), fields(settings)
+    return {each.name: values[each.name] for each in every if each.metadata["decides"] == "result"}
 
 
 def in_groups(kind: type[Any]) -> list[dataclasses.Field[Any]]:
