@@ -103,8 +103,9 @@ class TableFiles:
 
     def start(self, size: int) -> bytes:
         """Return the first bytes of the first file, unpacked, at most `size`."""
-        with self.filesystem.open(self.paths[0], "rb", compression="infer") as handle:
-            return bytes(handle.read(size))
+        first = self.paths[0]
+        with explain_errors(first), self.filesystem.open(first, "rb", compression="infer") as file:
+            return bytes(file.read(size))
 
     def _version(self, path: str) -> SourceFile:
         shown = path if self.is_local else self.filesystem.unstrip_protocol(path)

@@ -536,6 +536,14 @@ def test_all_problems_of_a_table_are_listed_at_once():
 
 
 @pytest.mark.long
+def test_a_packed_first_file_that_is_cut_is_named(tmp_path):
+    packed = gzip.compress(b"x,y\n1,a\n2,b\n")
+    for number, content in enumerate((packed[:-9], packed), 1):
+        (tmp_path / f"{number}.csv.gz").write_bytes(content)
+    with pytest.raises(TableError, match=r"cannot read .*1.csv.gz: "):
+        ingest_table(tmp_path, "bad")
+
+
 def test_files_that_are_no_tables_say_why(tmp_path):
     pipe, line = tmp_path / "pipe.csv", tmp_path / "line.csv"
     os.mkfifo(pipe)
