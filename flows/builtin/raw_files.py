@@ -27,7 +27,7 @@ from storage.errors import StorageError
 from storage.paths import home, safe_name
 
 DATA_VARIABLE = "ISM_DASK_DATA"
-# The most bytes of a download.
+# The most bytes of a download, and of a file that is unpacked in memory.
 _SIZE_LIMIT = 2**28
 _TIMEOUT = httpx.Timeout(30.0, connect=10.0)
 Values = TypeVar("Values")
@@ -191,7 +191,7 @@ def load_faces(path: Path) -> RawData:
         members = {PurePosixPath(each.name).name: each for each in archive if each.isfile()}
         matches = [match for match in map(_FACE.fullmatch, sorted(members)) if match]
         files = [archive.extractfile(members[match[0]]) for match in matches]
-        faces = np.stack([np.asarray(Image.open(file)) for file in files if file])
+        faces = np.stack([np.asarray(Image.open(file, formats=("PPM",))) for file in files if file])
     codes, names = {}, {}
     for label, group in (("identity", "person"), ("pose", "pose")):
         classes, inverse = np.unique([match[group] for match in matches], return_inverse=True)
@@ -218,7 +218,7 @@ def read_idx(path: Path, ndim: int) -> NDArray[np.uint8]:
     It has a magic number, the dimensions, then the bytes.
     """
     with gzip.open(path, "rb") as handle:
-        data = handle.read()
+        data = handle.read(_SIZE_LIMIT)
     shape = np.frombuffer(data, ">u4", ndim, offset=4).tolist()
     return np.frombuffer(data, np.uint8, offset=4 + 4 * ndim).reshape(shape)
 
@@ -234,5 +234,5 @@ def load_colours(path: Path) -> RawData:
 
 def load_pixels(path: Path) -> NDArray[np.uint8]:
     """Load the pixels of a PNG, shape (height, width, 3)."""
-    with Image.open(path) as picture:
+    with Image.open(path, formats=("PNG",)) as picture:
         return np.asarray(picture.convert("RGB"))

@@ -132,7 +132,9 @@ def _by_features(result: FitResult | ClusterResult, model: Model) -> Iterator[Fi
     if not result.predicts:
         values, gap = model.eigenvalues, result.eigengap
         next_value = float(values[-1] - gap) if math.isfinite(gap) else None
-        about, draw = say("figure.spectrum"), drawing.draw_spectrum
+        is_leading = next_value is None or gap >= 0
+        about = say("figure.spectrum") if is_leading else say("figure.not_leading")
+        draw = drawing.draw_spectrum
         yield drawn("Spectrum", about, draw, values=values, next_value=next_value)
     elif result.dimensions:
         yield drawn(

@@ -59,9 +59,10 @@ _ELSEWHERE: Mapping[str, tuple[str, KeyPath]] = {
 
 def _resolved(source: str, info: ValidationInfo) -> str:
     """Return a source with a relative path made to start from the folder of the run file."""
+    is_absolute = expanded(source).is_absolute()
     there = str(Path(info.context or "") / source)
     is_table = import_choices().is_table(there) or import_choices().is_table(source)
-    if "://" in source or not is_table or expanded(source).is_absolute():
+    if "://" in source or not is_table or is_absolute:
         return source
     return there
 

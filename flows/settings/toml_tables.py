@@ -23,7 +23,9 @@ KeyPath = tuple[str | int, ...]
 
 
 def expanded(path: str | Path) -> Path:
-    """Return a path with the home of a user for ~; raise a SettingsError if there is none."""
+    """Return a path with the home of a user for ~; raise a SettingsError if there can be none."""
+    if "\0" in str(path):
+        raise SettingsError(f"{str(path)!r} has a null character, as no name of a file may")
     try:
         return Path(path).expanduser()
     except RuntimeError as error:

@@ -33,13 +33,10 @@ from ism_dask.estimators.unfolding_input import (
     sizes,
 )
 from ism_dask.gamma.row_values import on_this_host
-from ism_dask.observe import current_fit
-from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.status import ComponentsWarning, Status
 from ism_dask.threads import single_threaded_blas
 from ism_dask.unfolding.nearest_rows import Placement, precision
 from ism_dask.unfolding.neighbour_graph import (
-    SmoothBasis,
     graph_of_distances,
     neighbour_graph,
     smooth_basis,
@@ -47,15 +44,12 @@ from ism_dask.unfolding.neighbour_graph import (
 from ism_dask.unfolding.program import (
     GAP,
     Scales,
-    SolvedProgram,
     correlation_with,
     solved_program,
 )
 from ism_dask.unfolding.refinement import CoordinateObjective, along_principal_axes, refine
 
 EUCLIDEAN, PRECOMPUTED = "euclidean", "precomputed"
-# The stages of an unfolding before its refinement, whose results are saved.
-NEIGHBOURS, EIGENVECTORS, PROGRAM = "neighbours", "eigenvectors", "program"
 # Beyond these weights, coordinates leave the range of single precision.
 _WEIGHTS = (1e-20, 1e20)
 # Eigenvalues of K that are a smaller share of the largest are 0.
@@ -252,14 +246,12 @@ class ColoredMVU(_Unfolded):
             order = order[np.argsort(node[order], kind="stable")]
             node = node[order]
         q, k, m = sizes(self, len(first))
-        saved_fit = current_fit() or CheckpointedFit()
-        run_or_restore = saved_fit.run_or_restore
         if self.metric == EUCLIDEAN:
             mean, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
             if self.standardize:
                 mean, scale = mean_and_deviation(X[order])
             placement = Placement.among(X[first], scale, k)
-            neighbours = run_or_restore(NEIGHBOURS, placement.search.nearest_others)
+            neighbours = placement.search.nearest_others()
             graph = neighbour_graph(placement.search.rows, neighbours)
         else:
             graph = graph_of_distances(X, k)
@@ -267,15 +259,13 @@ class ColoredMVU(_Unfolded):
         # The program for K, its leading eigenvectors as coordinates, and the refinement of these.
         side = side_kernel(n, None if y is None else y[order], self.target)
         nodes, nu = side.summed(node, len(first)), float(self.nu)
-        found = run_or_restore(EIGENVECTORS, lambda: vars(smooth_basis(graph, m, least=q)))
-        basis = SmoothBasis(**found)
-        solved = run_or_restore(PROGRAM, lambda: vars(solved_program(graph, basis, nodes, nu)))
-        program = SolvedProgram(**solved)
+        basis = smooth_basis(graph, m, least=q)
+        program = solved_program(graph, basis, nodes, nu)
         eigenvalues, vectors = (each[..., ::-1] for each in scipy.linalg.eigh(program.A))
         eigenvalues = np.where(eigenvalues > _ROUNDING * eigenvalues[0], eigenvalues, 0.0)
         start = basis.vectors @ (vectors[:, :q] * np.sqrt(eigenvalues[:q]))
         objective = CoordinateObjective(graph, nodes, program)
-        refined = refine(objective, start, self.max_iter if self.refine else 0, saved_fit.stages)
+        refined = refine(objective, start, self.max_iter if self.refine else 0)
         status = Status.CONVERGED
         if program.gap > GAP:
             status = Status.UNCERTIFIED

@@ -10,11 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, Protocol, TypeVar
 
 from ism_dask.records.iteration import Round, State
-
-_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -67,21 +64,8 @@ class Checkpoint:
         return None if self.outer is None else self.outer.rounds[-1].objective
 
 
-class StageStore(Protocol):
-    """Where the results of stages of one fit are saved, under keys that are the same anywhere.
-
-    A result is None, a number, a text, an array of numbers, or a tuple, list or mapping of results.
-    """
-
-    def find(self, key: str) -> Any:
-        """Return a saved result, or None."""
-
-    def save(self, key: str, result: Any) -> None:
-        """Save a result, in place of an earlier one."""
-
-
 class CheckpointedFit:
-    """The solver runs and the stages of one fit, restored or saved as they go.
+    """The solver runs of one fit, restored or saved as they go.
 
     Parameters
     ----------
@@ -89,8 +73,6 @@ class CheckpointedFit:
         The checkpoint of an interrupted fit with the same rows and parameters.
     keep : callable, optional
         Called with the new checkpoint whenever there is one, to save it.
-    stages : StageStore, optional
-        Where the results of stages are found and saved.
 
     Attributes
     ----------
@@ -104,10 +86,9 @@ class CheckpointedFit:
         self,
         known: Checkpoint | None = None,
         keep: Callable[[Checkpoint], None] | None = None,
-        stages: StageStore | None = None,
     ) -> None:
         self.checkpoint = Checkpoint() if known is None else known
-        self._save, self.stages = keep, stages
+        self._save = keep
         self._next_run = 0
         runs = [run for run in self.checkpoint.runs if run is not None]
         seconds = [record.seconds for run in runs for record in run.history[-1:]]
@@ -135,20 +116,6 @@ class CheckpointedFit:
                 report(state)
 
         return saved[number] if number < len(saved) else None, save
-
-    def run_or_restore(self, stage: str, run: Callable[[], _Result]) -> _Result:
-        """Return the saved result of a stage, or run the stage and save its result.
-
-        Each stage is decided by those before it: a process that restores them comes to the same
-        bits.
-        """
-        saved: _Result | None = None if self.stages is None else self.stages.find(stage)
-        if saved is not None:
-            return saved
-        result = run()
-        if self.stages is not None:
-            self.stages.save(stage, result)
-        return result
 
     def commit_outer(self, outer: OuterState) -> None:
         """Save the state after a whole round and drop the solver runs of that round."""

@@ -10,17 +10,14 @@ from scipy.optimize import minimize
 
 from ism_dask._types import Array
 from ism_dask.linalg.subspaces import canonical_signs
-from ism_dask.records.checkpoint import StageStore
 from ism_dask.unfolding.neighbour_graph import NeighbourGraph
 from ism_dask.unfolding.program import Scales, SideKernel
 
-# The stage of a fit under which its coordinates are saved.
-REFINEMENT = "refinement"
 # Coordinates are stationary if no change of theirs by a share of their size changes F, to first
 # order, by more than this part of that share of its terms.
 _STATIONARY = 1e-4
-# The pairs of steps and gradients that L-BFGS remembers, and the steps after which it forgets them.
-_MEMORY, _STEPS_TO_A_RESTART = 20, 500
+# The pairs of steps and gradients that L-BFGS remembers.
+_MEMORY = 20
 # Coordinates on an axis that are at most this share of the first ones are set to 0.
 _NEGLIGIBLE = 1e-2
 
@@ -59,13 +56,8 @@ class RefinedCoordinates:
     n_iter: int
 
 
-def refine(
-    F: CoordinateObjective, Y: Array, max_iter: int, store: StageStore | None
-) -> RefinedCoordinates:
+def refine(F: CoordinateObjective, Y: Array, max_iter: int) -> RefinedCoordinates:
     """Climb from coordinates Y (n, q) to a local maximum of F by L-BFGS.
-
-    It forgets its steps and gradients each 500 steps, whether or not they are saved: from there,
-    another process comes to the same bits. That costs no more than a few steps in a hundred.
 
     Where the coordinates of an axis are 0, their gradient is 0 as well, so that no climb comes to
     use the axis: negligible axes are left out so. Without any steps, coordinates count as
@@ -74,17 +66,7 @@ def refine(
     if max_iter == 0:
         return RefinedCoordinates(Y, stationary=True, n_iter=0)
     lengths = np.linalg.norm(Y, axis=0)
-    n_iter, Y = 0, np.where(lengths > _NEGLIGIBLE * lengths[0], Y, 0.0)
-    if store is not None and (saved := store.find(REFINEMENT)):
-        Y, n_iter = saved["Y"], int(saved["n_iter"])
-    while True:
-        limit = min(_STEPS_TO_A_RESTART, max_iter - n_iter)
-        climbed = climb(F, Y, limit)
-        Y, n_iter = climbed.Y, n_iter + climbed.n_iter
-        if climbed.stationary or climbed.n_iter < limit or n_iter == max_iter:
-            return RefinedCoordinates(Y, climbed.stationary, n_iter)
-        if store is not None:
-            store.save(REFINEMENT, {"Y": Y, "n_iter": n_iter})
+    return climb(F, np.where(lengths > _NEGLIGIBLE * lengths[0], Y, 0.0), max_iter)
 
 
 def climb(objective: CoordinateObjective, Y: Array, max_iter: int) -> RefinedCoordinates:

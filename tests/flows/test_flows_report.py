@@ -135,6 +135,17 @@ def test_a_picture_of_dimensions_shows_all_trials(canvases, known):
     assert chosen[0] == [2, 2]
 
 
+@pytest.mark.usefixtures("canvases")
+def test_a_spectrum_below_other_eigenvalues_says_so(known):
+    model = Model(np.eye(1, 3), np.zeros(3), np.ones(3), np.ones(1))
+    for gap, words in (
+        (0.5, "The wider the gap"),
+        (-0.5, "does not span the leading eigenvectors"),
+    ):
+        result = replace(known["cluster"], eigengap=gap)
+        assert words in next(figures.findings(result, model)).caption
+
+
 @pytest.mark.usefixtures("results")
 def test_pages_in_markdown_end_with_links_and_stay_small(monkeypatch):
     links = {"Folder": "/home/me", "Report": "http://127.0.0.1:9/x"}

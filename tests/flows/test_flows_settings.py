@@ -102,6 +102,8 @@ def test_a_run_file_runs_from_the_table_to_the_outputs(here, run_file):
         ('keep = ["id"]', 'missing = "men"', 8, "expected one of refuse, drop"),
         ('run = "churn"', 'run = "a/b"', 1, "`run` is 'a/b'"),
         ('out = "same.npy"', 'out = "~nobody-here/x.npy"', 21, "there is no such user here"),
+        ('report = "churn.html"', r'report = "\u0000"', 2, "has a null character"),
+        ('source = "sales.csv"', r'source = "\u0000"', 5, "has a null character"),
         ('out = "same.npy"', 'out = "x.npy"\nunseen = "all"', 22, "`transform[1].unseen` is 'all'"),
         ('out = "same.npy"', "", 19, "`transform[1].out` is missing"),
         ("[fit]", "[fits]", None, "expected one table [fit] or [crossval] or [cluster]"),
