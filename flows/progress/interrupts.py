@@ -101,6 +101,8 @@ def go_on_without_readers() -> None:
 
 
 _SKIP_EXIT_HANDLERS = threading.Event()
+# Exit handlers and threads have this long.
+_EXIT_SECONDS = 30.0
 
 
 def skip_exit_handlers() -> None:
@@ -112,9 +114,13 @@ def skip_exit_handlers() -> None:
 
 
 def exit_process(status: int) -> NoReturn:
-    """End the process with an exit status."""
+    """End the process with an exit status, whatever exit handlers and threads do."""
     if _SKIP_EXIT_HANDLERS.is_set():
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
+    # Threads of a cluster that is half closed, or a server that hangs, would keep the command.
+    end = threading.Timer(_EXIT_SECONDS, os._exit, [status])
+    end.daemon = True
+    end.start()
     sys.exit(status)

@@ -309,6 +309,17 @@ def test_an_interruption_waits_until_dask_has_started():
     assert done == ["started"]
 
 
+def test_a_command_ends_though_a_thread_does_not():
+    code = (
+        "import threading, time\n"
+        "from flows.progress import interrupts\n"
+        "interrupts._EXIT_SECONDS = 0.2\n"
+        "threading.Thread(target=time.sleep, args=[600]).start()\n"
+        "interrupts.exit_process(130)\n"
+    )
+    assert ran(sys.executable, "-c", code).returncode == 130
+
+
 def test_ctrl_c_is_one_line(tmp_path):
     arguments = ["--plain", *DEPENDENCE, "--kernel", "multiquadric"]
     arguments += ["--tol", "1e-300", "--max-iter", "1000000"]
