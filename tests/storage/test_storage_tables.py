@@ -554,9 +554,9 @@ def test_files_that_are_no_tables_say_why(tmp_path):
     ):
         with pytest.raises(TableError, match=message):
             ingest_table(path)
-    wide = ",".join(f"column {number}" for number in range(100_000))
+    wide = ",".join(f"column {number:0400}" for number in range(4000))
     (tmp_path / "wide.csv").write_text(f"{wide}\n{wide}\n")
-    assert len(open_table(tmp_path / "wide.csv").schema) == 100_000
+    assert len(open_table(tmp_path / "wide.csv").schema) == 4000
 
 
 def test_a_label_may_have_letters_of_any_alphabet(tmp_path):
