@@ -6,8 +6,10 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from multiprocessing import resource_tracker
 from types import FrameType
 from typing import NoReturn
@@ -119,8 +121,20 @@ def exit_process(status: int) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(status)
-    # Threads of a cluster that is half closed, or a server that hangs, would keep the command.
-    end = threading.Timer(_EXIT_SECONDS, os._exit, [status])
-    end.daemon = True
-    end.start()
+    _limit_exit(status)
     sys.exit(status)
+
+
+@cache  # a program may run many commands
+def _limit_exit(status: int) -> None:
+    """End the process some time after its main thread, whatever else goes on.
+
+    Threads of a cluster that is half closed, or a server that hangs, would keep the command.
+    """
+
+    def end() -> None:
+        threading.main_thread().join()
+        time.sleep(_EXIT_SECONDS)
+        os._exit(status)
+
+    threading.Thread(target=end, daemon=True).start()

@@ -28,11 +28,6 @@ INDEX = "index.html"
 _ROOM = 250_000
 
 
-def render_view(view: View) -> str:
-    """Return the report of an opened run."""
-    return _render(summary_of(view), view)
-
-
 def write_report(run: str, out: Path | None = None) -> Path:
     """Write the report of a run, in the format of the file's name, and return its path."""
     view = View.of(run)

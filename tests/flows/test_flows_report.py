@@ -16,7 +16,7 @@ from browsing import Page
 from matplotlib.figure import Figure as Canvas
 
 from flows.reports import figures, pictures
-from flows.reports.pages import render_markdown, render_view
+from flows.reports.pages import render_markdown, write_report
 from flows.reports.pictures import _add_legend_below, draw_lines, drawn, page_style
 from flows.reports.summary import View, summary_of
 from flows.results.runs import Selection
@@ -44,7 +44,7 @@ def page_of(home_of_runs):
 
     def rendered(run):
         shutil.copytree(home_of_runs / "home" / "runs" / run, run_folder(run))
-        return render_view(View.of(run))
+        return write_report(run).read_text()
 
     return rendered
 
@@ -98,7 +98,7 @@ def _hostile():
 
 @pytest.mark.usefixtures("_hostile")
 def test_names_are_shown_and_never_obeyed(here):
-    found = Page(render_view(View.of("y")))
+    found = Page(write_report("y").read_text())
     assert found.all("script") == []
     assert all((each["src"] or "").startswith("data:image/svg+xml") for each in found.all("img"))
     page = render_markdown(summary_of(View.of("y")))

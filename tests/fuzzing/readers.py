@@ -16,8 +16,7 @@ from flows.cli.output import Output
 from flows.compute.places import read_cluster
 from flows.errors import FlowError
 from flows.refreshes.refresh import refresh
-from flows.reports.pages import render_view, write_index
-from flows.reports.summary import View
+from flows.reports.pages import write_index, write_report
 from flows.runs.inventory import check_files
 from flows.runs.published import History
 from flows.runs.transform import transform_rows
@@ -134,7 +133,7 @@ def read_run(path):
     """Yield all that shows a run, alone or in a list, and what gives rows its new features."""
     name, home, load = path.parent.name, path.parents[2], storage.load_model
     yield lambda: write_index(home)
-    yield lambda: render_view(View.of(name))
+    yield lambda: write_report(name)
     for output, page in zip(OUTPUTS, ("report.md", "report.json"), strict=True):
         yield partial(stored.runs, output=output)
         yield partial(stored.show, name, output=output)
