@@ -15,6 +15,7 @@ import psutil
 import pytest
 from daskparts import ran
 from distributed import Client
+from prefect.settings import PREFECT_API_URL, temporary_settings
 from serving import LOOPBACK, answer_of, begun, flow_run_of, heard, listened, running, start_up
 from support import EXACT, exact_fit
 from waiting import answers, ask, wait
@@ -142,7 +143,9 @@ def test_the_demo_has_ism_and_prediction_side_by_side_on_a_cluster(here, up, mon
         close(session)
 
     monkeypatch.setattr(Session, "close", counted)
-    ended = here(*words_of_the_demo())
+    # Another test of this process may have imported Prefect, which then knows another server.
+    with temporary_settings({PREFECT_API_URL: up.api}):
+        ended = here(*words_of_the_demo())
     assert (ended.status, ended.err) == (0, "")
     assert ended.out.startswith(f"run: {up.answer['ui']}/runs/flow-run/")
     rows = re.findall(r"^ ([A-Za-z ]+?)  .*  (\d\.\d{4}) *$", ended.out, re.MULTILINE)
