@@ -14,7 +14,8 @@ from flows.cli.options import Plain, RunName
 from flows.cli.output import Output, print_ending
 from flows.errors import FlowError, SettingsError
 from flows.settings.base import DataSettings, FlowSettings
-from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
+from flows.settings.runs import CrossvalSettings, FitSettings
+from flows.settings.unsupervised import ClusterSettings
 
 if TYPE_CHECKING:
     from flows.results.runs import RunResult

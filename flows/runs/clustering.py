@@ -33,7 +33,7 @@ from flows.runs.fitting import (
     timed_fit,
 )
 from flows.runs.resumable import fit_on_cluster, resumable_run
-from flows.settings.runs import SCORES_SHARE, ClusterSettings, run_to_avoid
+from flows.settings.unsupervised import SCORES_SHARE, ClusterSettings, run_to_avoid
 from flows.text import count_noun
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators.clusterers import ClusteringIKDR

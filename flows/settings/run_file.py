@@ -22,7 +22,6 @@ from flows.settings.base import (
 from flows.settings.fields import Checked, setting
 from flows.settings.runs import (
     SIDES,
-    ClusterSettings,
     CrossvalSettings,
     FitSettings,
     SavedRunSettings,
@@ -39,6 +38,7 @@ from flows.settings.toml_tables import (
     read_table,
     within,
 )
+from flows.settings.unsupervised import ClusterSettings
 
 # The table that a run file must have one of: it names the flow and has its settings.
 FLOWS: Mapping[str, type[SavedRunSettings]] = {

@@ -18,7 +18,6 @@ from flows.settings.base import (
 )
 from flows.settings.fields import (
     check_run_name,
-    clusters_setting,
     course_setting,
     data_setting,
     kernel_setting,
@@ -26,7 +25,6 @@ from flows.settings.fields import (
     run_setting,
     saving_setting,
     solver_setting,
-    split_names,
 )
 
 if TYPE_CHECKING:
@@ -44,16 +42,6 @@ _CRITERIA = {
 }
 # `max_features` of W that may use all columns.
 ALL = "all"
-# Prefix of `avoid` if it names a run instead of a label.
-_RUN_PREFIX = "run:"
-# Defaults of `mu` for semisupervised clusters, of `mu` for labels to avoid, and of `scores_share`.
-MU, MU_AVOIDED, SCORES_SHARE = 1.0, 30.0, 0.1
-# For each paradigm of clustering, those settings on labels and their weight that it takes.
-LABEL_SETTINGS: dict[str, tuple[str, ...]] = {
-    "unsupervised": (),
-    "semisupervised": ("mu", "scores_share"),
-    "alternative": ("mu", "avoid"),
-}
 
 
 components_setting = partial(
@@ -315,91 +303,3 @@ class FitSettings(SearchSettings):
         "that it had; criterion and columns must be the same.",
         check=check_run_name,
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterSettings(SavedRunSettings):
-    """Settings of the flow `cluster`, which clusters all rows and fits W to the clusters."""
-
-    # Declared again, because these two have other meanings here, and other help texts.
-    label: str | None = data_setting(
-        None,
-        about="The label with the classes: they are counted, and semisupervised uses some. "
-        "Default: that of the data set.",
-    )
-    n_components: int | None = components_setting(
-        about="How many new features, q. Default: the number of clusters."
-    )
-    paradigm: str = clusters_setting(
-        "unsupervised",
-        about="unsupervised, semisupervised (classes of some rows) or alternative (to --avoid).",
-        names=lambda: list(LABEL_SETTINGS),
-    )
-    n_clusters: int | None = clusters_setting(
-        None,
-        about="How many clusters, k. Default: the number of classes of the label.",
-        title="Clusters, k",
-        flags=("--clusters", "-k"),
-        ge=1,
-    )
-    mu: float | None = clusters_setting(
-        None,
-        about="semisupervised, alternative: what scores, or labels to avoid, count beside the "
-        f"clusters. Default: {MU}, and {MU_AVOIDED} for labels to avoid.",
-        gt=0,
-    )
-    scores_share: float | None = clusters_setting(
-        None,
-        about="semisupervised: the share of rows whose class the fit uses. "
-        f"Default: {SCORES_SHARE}.",
-        gt=0,
-        le=1,
-    )
-    avoid: str | None = clusters_setting(
-        None,
-        about="alternative: a label, or run:NAME for the clusters of a run; or several, separated "
-        "by commas. Default: the data set's own label.",
-    )
-    outer_tol: float = clusters_setting(
-        0.01,
-        about="Stop when the eigenvalues of the embedding change by less, and W turns by an angle "
-        "with a smaller sine.",
-        gt=0,
-    )
-    max_outer: int = clusters_setting(100, about="Stop after so many rounds.", ge=1)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("mu", "scores_share", "avoid"):
-            takers = [kind for kind, taken in LABEL_SETTINGS.items() if name in taken]
-            if (value := getattr(self, name)) is not None and self.paradigm not in takers:
-                raise SettingsError(
-                    f"`{name}` is {value!r}, but `paradigm` is {self.paradigm!r}; only "
-                    f"{' and '.join(takers)} clusters take it: leave it out, or choose another "
-                    "paradigm",
-                    name,
-                    "paradigm",
-                )
-        for name in self.to_avoid:
-            if (run := run_to_avoid(name)) is not None:
-                check_run_name(run, "avoid")
-
-    @property
-    def size(self) -> str:
-        """The number of clusters; empty if it is that of the classes."""
-        return "" if self.n_clusters is None else f"k={self.n_clusters}"
-
-    @property
-    def subject(self) -> tuple[str, ...]:
-        """Words that tell runs apart: data set, paradigm and kernel."""
-        return (self.dataset, self.paradigm, self.kernel)
-
-    @property
-    def to_avoid(self) -> tuple[str, ...]:
-        """The labels to avoid, and run:NAME for the clusters of runs."""
-        return split_names(self.avoid)
-
-
-def run_to_avoid(name: str) -> str | None:
-    """Return the run whose clusters a name in `avoid` stands for, or None if it is a label."""
-    return name.removeprefix(_RUN_PREFIX) if name.startswith(_RUN_PREFIX) else None

@@ -65,7 +65,8 @@ def _compute_runs(folder: Path) -> None:
     from flows.runs.clustering import run_cluster
     from flows.runs.crossval import run_crossval
     from flows.runs.fit import run_fit
-    from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
+    from flows.settings.runs import CrossvalSettings, FitSettings
+    from flows.settings.unsupervised import ClusterSettings
 
     wine: Any = {"dataset": "wine", "criterion": "dependence"}
     digits = ClusterSettings(dataset="digits", n_clusters=4, run="cluster")

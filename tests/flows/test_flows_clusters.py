@@ -12,7 +12,7 @@ from flows.progress.watching import watch_progress
 from flows.reports.summary import View, summary_of
 from flows.runs.clustering import PARADIGMS, run_cluster
 from flows.runs.data import ensure_stored
-from flows.settings.runs import ClusterSettings
+from flows.settings.unsupervised import ClusterSettings
 from ism_dask import AlternativeIKDR
 from storage import DatasetInfo, dataset_path, load_model, open_dataset, write_dataset
 

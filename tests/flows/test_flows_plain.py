@@ -25,7 +25,8 @@ from flows.runs.clustering import run_cluster
 from flows.runs.crossval import plan_folds, run_crossval, run_fold
 from flows.runs.data import ensure_stored, label_of
 from flows.runs.fit import run_fit
-from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
+from flows.settings.runs import CrossvalSettings, FitSettings
+from flows.settings.unsupervised import ClusterSettings
 from ism_dask import PredictiveIKDR, SupervisedIKDR, intervals
 from ism_dask.kernels import Gaussian
 from storage import load_model

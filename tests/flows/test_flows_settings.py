@@ -18,7 +18,8 @@ from flows.runs.clustering import PARADIGMS
 from flows.settings.fields import command_words, deciding
 from flows.settings.run_file import FLOWS, read_run_file
 from flows.settings.run_file_text import commented_run_file
-from flows.settings.runs import LABEL_SETTINGS, CrossvalSettings, FitSettings, SavedRunSettings
+from flows.settings.runs import CrossvalSettings, FitSettings, SavedRunSettings
+from flows.settings.unsupervised import LABEL_SETTINGS
 from ism_dask.engines import ENGINES
 from ism_dask.kernels import KERNELS, DistanceKernel, Gaussian, Polynomial
 from storage import load_model, open_dataset, open_run

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from pydantic import TypeAdapter
 
-from flows.settings.runs import ClusterSettings
+from flows.settings.unsupervised import ClusterSettings
 
 # A page loads its parts one after the other.
 PATIENCE = 60_000

@@ -9,7 +9,8 @@ from prefect.settings import PREFECT_HOME, PREFECT_LOCAL_STORAGE_PATH, temporary
 from support import flown
 
 from flows.settings.base import IngestSettings
-from flows.settings.runs import ClusterSettings, CrossvalSettings, FitSettings
+from flows.settings.runs import CrossvalSettings, FitSettings
+from flows.settings.unsupervised import ClusterSettings
 from storage import PartialResults, home
 
 ROOT = Path(__file__).parents[2]
