@@ -118,7 +118,8 @@ def test_distance_is_0_for_the_truth_and_1_for_what_is_orthogonal():
 each_method = pytest.mark.parametrize(
     "method",
     [
-        *METHODS,
+        # It trains a network from several starts.
+        *(pytest.param(name, marks=[pytest.mark.long] * (name == "network")) for name in METHODS),
         *(
             pytest.param(name, marks=pytest.mark.skip(missing(name)))
             for name in PACKAGED

@@ -176,7 +176,7 @@ def test_rows_not_seen_go_to_the_cluster_of_their_blob(kernel):
     ("model", "rows", "y"),
     # Away from its three classes wine has no clusters to settle at.
     [
-        (UnsupervisedIKDR(3), X, None),
+        pytest.param(UnsupervisedIKDR(3), X, None, marks=pytest.mark.long),
         (SemiSupervisedIKDR(3), X, Y),
         (AlternativeIKDR(2), *crossed_groupings(160, 8, (0, 3, 6), (3, 5, 4))[:2]),
     ],
