@@ -40,13 +40,12 @@ from storage import (
     StorageError,
     load_model,
     model_hash,
-    publish_run,
-    read_history,
     refresh_run,
     refreshed_names,
     saved_run_path,
 )
 from storage.records import dumps
+from storage.refreshes import record_paths
 
 # The fields of a record of which the run file has no outputs, or they are as they were.
 _NO_OUTPUTS: Mapping[str, Any] = {"written": (), "reasons": ()}
@@ -159,8 +158,7 @@ class _Refresh:
         outcome: dict[str, Any] = {"reasons": doubts(fitted, comparison)}
         state = SUSPICIOUS if outcome["reasons"] else PUBLISHED
         if state == PUBLISHED:
-            self._history.check()
-            publish_run(run, self._name)
+            self._history.publish(run)
             outcome = outputs_or_reason(lambda: self._plan, self._name, new)
         record = replace(self._record_of(run, new, state), equal_rows=equal)
         return self._history.add(
@@ -253,14 +251,14 @@ def rollback(run: str) -> RefreshResult:
     `run` is a run of a history, such as `sales-0003`; or the name of the published run, for the one
     that was published before it.
     """
-    is_name = bool(read_history(run))
+    is_name = bool(record_paths(run))
     name = run if is_name else _published_name(run)
     with publishing(name) as history:
         target = history.before if is_name else run
         if target is None:
             raise FlowError(f"no run of {name!r} was published before {history.published}")
         record = _record_of(history, target)
-        publish_run(target, name)
+        history.publish(target)
         outputs = outputs_or_reason(partial(read_run_file, Path(history.file)), name)
         now = replace(record, state=ROLLED_BACK, times=1, comparison=None, **outputs)
         return history.add(now)
@@ -268,7 +266,7 @@ def rollback(run: str) -> RefreshResult:
 
 def _published_name(run: str) -> str:
     name = run.rpartition("-")[0]
-    if not (name and read_history(name)):
+    if not (name and record_paths(name)):
         raise SettingsError(f"{run!r} is no run of a refresh")
     return name
 

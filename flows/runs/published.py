@@ -26,6 +26,7 @@ from flows.services.liveness import SET_BY_WORKERS
 from storage import (
     DamagedStore,
     model_hash,
+    publish_run,
     remove_run,
     write_record,
 )
@@ -43,7 +44,7 @@ class History:
 
     def __init__(self, name: str, check: Callable[[], None] = lambda: None) -> None:
         # Raises an error if what is published is another process's by now.
-        self.name, self.check = name, check
+        self.name, self._check = name, check
         self._saved = refresh_records(name)
 
     @property
@@ -103,6 +104,11 @@ class History:
         """Record that a refresh has failed."""
         self.add(RefreshResult(name=self.name, state=FAILED, file=self.file, reasons=(reason,)))
 
+    def publish(self, run: str) -> None:
+        """Publish a run; raise FlowError if what is published is another process's by now."""
+        self._check()
+        publish_run(run, self.name)
+
     def prune(self, keep: int) -> None:
         """Remove the files of old runs, whose records stay.
 
@@ -126,7 +132,7 @@ class History:
                     remove_run(run)
 
     def _write(self, number: int, record: RefreshResult) -> None:
-        self.check()
+        self._check()
         self._saved[number] = record
         write_record(self.name, number, record.to_json())
 

@@ -5,6 +5,7 @@ import shutil
 import pytest
 from shop import QUICK_FILE, killed_at, open_shop, refreshed, write_part
 
+from flows.errors import FlowError
 from flows.results.refresh import RefreshResult
 from flows.runs.published import History
 from flows.services.leases import hold_lease
@@ -139,6 +140,15 @@ def test_data_sets_and_runs_are_removed_by_their_names(here, fitted_wine):
     with hold_lease("busy", "fit", {}, lambda: True):
         assert "computes it since" in here("remove", "busy", "--force").failed(1)
         assert lease_path("busy").exists()
+
+
+def test_a_process_that_has_lost_the_lease_publishes_nothing(fitted_wine):
+    def check():
+        raise FlowError("taken over")
+
+    with pytest.raises(FlowError, match="taken over"):
+        History("sales", check).publish(fitted_wine)
+    assert saved_run_path("sales") is None
 
 
 def test_a_record_is_written_alone_and_one_like_the_last_takes_its_place(here):
