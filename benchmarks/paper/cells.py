@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import normalized_mutual_info_score
 from sklearn.model_selection import StratifiedKFold
 from sklearn.svm import SVC
 from sklearn.utils import check_random_state, gen_batches
@@ -35,6 +33,7 @@ from benchmarks.paper.settings import (
     UNSUPERVISED,
     PaperSettings,
 )
+from flows.runs.clustering import label_agreement
 from ism_dask._types import Array
 from ism_dask.clustering.kmeans import kmeans
 from ism_dask.clustering.spectral_embedding import Graph
@@ -77,23 +76,15 @@ def cluster_score(_step: int, *, data: str, method: str, request: Request) -> Re
         fitted = fit_method(method, request, X, y)
         features = fitted.model.transform(X)
         clusters = spectral_clusters(features, request.q, random_state=request.seed)
-        return {"score": nmi(y, clusters), **fitted.facts}
+        return {"score": label_agreement(y, clusters), **fitted.facts}
     fitted = fit_clusters(method, request, X)
     model = fitted.model
     return {
-        "score": nmi(y, model.labels_),
+        "score": label_agreement(y, model.labels_),
         **fitted.facts,
         "cost": _cost_of_clusters(model, model.transform(X)),
         "rounds": len(model.rounds_),
     }
-
-
-def nmi(one: Array, other: Array) -> float:
-    """Return the normalised mutual information of two labellings, by the geometric mean."""
-    with warnings.catch_warnings():
-        # Before 1.8, scikit-learn takes many clusters for numbers.
-        warnings.filterwarnings("ignore", message="The number of unique classes")
-        return float(normalized_mutual_info_score(one, other, average_method="geometric"))
 
 
 _SOLVERS = tuple(name for name, method in METHODS.items() if method.solver)

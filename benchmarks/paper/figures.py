@@ -11,7 +11,6 @@ from typing import TypeAlias
 from sklearn.preprocessing import normalize, scale
 from sklearn.svm import SVC
 
-from benchmarks.paper.cells import nmi
 from benchmarks.paper.cluster_pictures import cluster_means, segmented, whole_picture
 from benchmarks.paper.methods import (
     PAPER_GAUSSIAN,
@@ -27,6 +26,7 @@ from benchmarks.paper.methods import (
 from benchmarks.paper.series import Result, Series, is_over_cap
 from benchmarks.paper.settings import DELTA, ISM_PUBLISHED, METHODS, RIVALS, PaperSettings
 from flows.builtin import ingest
+from flows.runs.clustering import label_agreement
 from ism_dask import AlternativeIKDR, UnsupervisedIKDR
 from ism_dask._types import Array
 from ism_dask.estimators.clusterers import ClusteringIKDR
@@ -199,5 +199,5 @@ def _record(name: str, fitted: Fitted, labels: Mapping[str, Array]) -> Result:
     ended = model.status_.value
     if ended == _CONVERGED and not model.converged_:
         ended = f"not settled in {len(model.rounds_)} rounds"
-    agreement = {each: nmi(y, model.labels_) for each, y in labels.items()}
+    agreement = {each: label_agreement(y, model.labels_) for each, y in labels.items()}
     return {"clusters": name, "nmi": agreement, "seconds": fitted.seconds, "ended": ended}

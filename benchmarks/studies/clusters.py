@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.metrics import normalized_mutual_info_score
 
 from benchmarks.measure import Figure, Run, say, timed
 from benchmarks.registry import figure
 from flows.builtin import ingest
+from flows.runs.clustering import label_agreement
 from ism_dask import (
     AlternativeIKDR,
     ComponentsWarning,
@@ -39,11 +39,6 @@ _NEAR = 0.02
 _KNOWN_SHARE = 0.1
 
 
-def nmi(known: Any, found: Any) -> float:
-    """Return the normalised mutual information by the geometric mean, as in the paper."""
-    return float(normalized_mutual_info_score(known, found, average_method="geometric"))
-
-
 @figure
 def clusters() -> Figure:
     """Unsupervised NMI on Wine, Cancer and Face, every kernel of the paper; means over 5 seeds."""
@@ -62,7 +57,7 @@ def _line(name: str, kernel: str) -> Figure:
     resolved = _GAUSSIAN if kernel == "gaussian" else as_kernel(kernel)
     models = [UnsupervisedIKDR(k, kernel=resolved, random_state=seed) for seed in _SEEDS]
     runs = [_fitted(model, data) for model in models]
-    scores = [nmi(data.y, run.value.labels_) for run in runs]
+    scores = [label_agreement(data.y, run.value.labels_) for run in runs]
     return {
         "data": name,
         "kernel": kernel,
@@ -84,7 +79,7 @@ def clusters10k() -> Figure:
     for seed in _SEEDS:
         runs.append(_fitted(UnsupervisedIKDR(10, kernel=_GAUSSIAN, random_state=seed), data))
         say(f"seed {seed}: {runs[-1].seconds:.1f} s")
-    scores = [nmi(data.y, run.value.labels_) for run in runs]
+    scores = [label_agreement(data.y, run.value.labels_) for run in runs]
     seconds = float(np.median([run.seconds for run in runs]))
     return {
         **_mean_and_range(scores),
@@ -105,7 +100,7 @@ def clusters60k() -> Figure:
     model = run.value
     return {
         "seconds": run.seconds,
-        "nmi": nmi(data.y, model.labels_),
+        "nmi": label_agreement(data.y, model.labels_),
         "rounds": len(model.rounds_),
         "settled": bool(model.converged_),
         "engine": model.engine_,
@@ -131,9 +126,9 @@ def guided() -> Figure:
         for s in _SEEDS
     ]
     scores = {
-        "face_nmi_with_pose": _mean_nmi(pose, [model.labels_ for model in others]),
-        "face_nmi_with_identity": _mean_nmi(identity, [model.labels_ for model in others]),
-        "wine_nmi_without": _mean_nmi(y, alone),
+        "face_nmi_with_pose": _mean_agreement(pose, [model.labels_ for model in others]),
+        "face_nmi_with_identity": _mean_agreement(identity, [model.labels_ for model in others]),
+        "wine_nmi_without": _mean_agreement(y, alone),
     }
     with_scores_by_seed = [_nmi_given_scores(wine, y, seed) for seed in range(20)]
     with_scores = float(np.mean(with_scores_by_seed[: len(_SEEDS)]))
@@ -148,8 +143,8 @@ def guided() -> Figure:
     }
 
 
-def _mean_nmi(reference: Any, clusterings: list[Any]) -> float:
-    return float(np.mean([nmi(reference, labels) for labels in clusterings]))
+def _mean_agreement(reference: Any, clusterings: list[Any]) -> float:
+    return float(np.mean([label_agreement(reference, labels) for labels in clusterings]))
 
 
 def _nmi_given_scores(wine: Dataset, y: Any, seed: int) -> float:
@@ -158,7 +153,7 @@ def _nmi_given_scores(wine: Dataset, y: Any, seed: int) -> float:
     scores = np.full(len(y), np.nan)
     scores[labelled] = y[labelled]
     model = SemiSupervisedIKDR(3, kernel=_GAUSSIAN, target="classes", random_state=seed)
-    return nmi(y, _fitted(model, wine, scores).value.labels_)
+    return label_agreement(y, _fitted(model, wine, scores).value.labels_)
 
 
 def _mean_and_range(scores: list[float]) -> Figure:
