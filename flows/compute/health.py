@@ -165,7 +165,7 @@ class Watchdog:
 
     def _check(self, current: Pulse | None) -> ClusterLost | None:
         """Record the pulse of the cluster; return the error if the cluster is lost, else None."""
-        # Nothing is asked of the cluster while this process computes.
+        # The cluster has no tasks while this process computes.
         idle = not any(each.status == "pending" for each in [*self._client.futures.values()])
         now, last = time.monotonic(), self._last
         if idle or (current is not None and (last is None or current.done != last.done)):

@@ -28,7 +28,6 @@ def crossval_summary(result: CrossvalResult, _model: Model | None) -> Summary:
     methods, q, others = result.methods, result.n_components, _baselines(result)
     accuracies = {name: one.mean.accuracy for name, one in methods.items()}
     several = len(methods) > 1
-    of = {name: f" of {name}" if several else "" for name in methods}
     if several:
         headline = ", ".join(f"{name} {value:.3f}" for name, value in accuracies.items())
         shares = [f"{share(value)} by {name}" for name, value in accuracies.items()]
@@ -39,7 +38,10 @@ def crossval_summary(result: CrossvalResult, _model: Model | None) -> Summary:
         found = f"{share(mean)} of the held-out rows, ± {share(sd)} between folds"
     beside = [f", {name} {share(others[name])}" for name in _NAMED if name in others]
     facts = [
-        Fact(f"Accuracy{of[name]}", f"{one.mean.accuracy:.4f} ± {one.sd.accuracy:.4f}")
+        Fact(
+            f"Accuracy of {name}" if several else "Accuracy",
+            f"{one.mean.accuracy:.4f} ± {one.sd.accuracy:.4f}",
+        )
         for name, one in methods.items()
     ]
     facts.append(Fact("Folds", f"{len(result.results)} of {result.folds}"))
@@ -49,7 +51,9 @@ def crossval_summary(result: CrossvalResult, _model: Model | None) -> Summary:
         Fact("Seconds per fold" + f", {name}" * several, f"{one.mean.seconds:.2f}")
         for name, one in methods.items()
     ]
-    details = [block for name, one in methods.items() for block in _details(one, of[name])]
+    details = [
+        block for name, one in methods.items() for block in _details(one, name if several else "")
+    ]
     return Summary(
         subject=data_subject("Cross-validation of", result),
         short=data_in_short(result),
@@ -60,8 +64,9 @@ def crossval_summary(result: CrossvalResult, _model: Model | None) -> Summary:
     )
 
 
-def _details(result: CrossvalResult, which: str) -> list[Block]:
-    """Return the folds of one method; `which` ends their titles if there are several methods."""
+def _details(result: CrossvalResult, method: str) -> list[Block]:
+    """Return the folds of a method, whose name is empty if there is no other."""
+    which = f" of {method}" if method else ""
     folds, mean, sd = result.results, result.mean, result.sd
     table = Table(
         say("crossval.folds"),
@@ -104,7 +109,7 @@ def _details(result: CrossvalResult, which: str) -> list[Block]:
     if chosen:
         table = Table(say("chosen.how"), ("fold", "start", "width", "ridge", "target"), chosen)
         blocks.append(Block("What was chosen", tables=(table,), detail=True))
-    return [*blocks, Block(f"How far to trust {which[4:] or 'it'}", facts=fit_quality(result))]
+    return [*blocks, Block(f"How far to trust {method or 'it'}", facts=fit_quality(result))]
 
 
 def _draw_accuracy(

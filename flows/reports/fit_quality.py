@@ -126,10 +126,10 @@ def _convergence(result: _Result, endings: Mapping[int, FitEnding]) -> Fact:
             problems = [f"the last round was saved. W {w}"]
         warnings = tuple(f"not converged: {each}" for each in problems)
         return Fact("Converged", "no", known, warnings=warnings)
-    kept = sum(each.status == _START for each in endings.values())
-    if kept == len(endings):
+    starts = sum(each.status == _START for each in endings.values())
+    if starts == len(endings):
         return Fact("Converged", "a start was kept", say(f"ended.{_START}"))
-    notes = (f"{count_noun(kept, 'fold')} kept a start",) if kept else ()
+    notes = (f"{count_noun(starts, 'fold')} kept a start",) if starts else ()
     known = "settled" if isinstance(result, ClusterResult) else "stationary"
     return Fact("Converged", "yes", say(f"ended.{known}"), notes=notes)
 

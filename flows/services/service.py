@@ -113,8 +113,8 @@ def answer_of(address: str, seconds: float = 5.0, **more: Any) -> httpx.Response
 def choose_port(title: str, candidates: Sequence[int], taken: Container[int], tell: Tell) -> int:
     """Return the first of some ports that is free, for the service `title`; 0 stands for any port.
 
-    `tell` so if it is not the first one; raise FlowError if none is free. The ports `taken` are
-    those of services that start together, which may not listen yet.
+    Call `tell` with the port if it is not the first one; raise FlowError if none is free. The ports
+    `taken` are those of services that start together, which may not listen yet.
     """
     free = (_bindable_port(each) for each in candidates if each not in taken)
     port, first = next(filter(None, free), 0), candidates[0]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from storage.tables.files import SourceFile, TableFiles, explain_errors
 
-# A part of a table has so many rows, or a few more: row groups of Parquet, or batches of texts.
+# Rows of a part of a table, or a few more: row groups of Parquet, or batches of texts.
 _PIECE_ROWS = 2**16
 # Bytes of a batch, by 8 for each cell.
 _BATCH_BYTES = 2**23
@@ -77,7 +77,7 @@ class Table:
 
 
 def is_piece(rows: int) -> bool:
-    """Return whether so many rows are enough for a part of a table."""
+    """Return whether this number of rows is enough for a part of a table."""
     return rows >= _PIECE_ROWS
 
 

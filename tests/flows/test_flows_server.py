@@ -139,8 +139,8 @@ def test_addresses_without_their_passwords():
     for address in ("http://a/api", "", "no address", "user@example.org", *files):
         assert without_password(address) == address
     for secret in ("a:b", "a:b@c", "a:b/c", ":b", "a", "a:[b"):
-        told = without_password(f"at http://{secret}@host/api, and http://x:y@z/")
-        assert told == "at http://host/api, and http://z/"
+        cleaned = without_password(f"at http://{secret}@host/api, and http://x:y@z/")
+        assert cleaned == "at http://host/api, and http://z/"
 
 
 def test_the_environment_of_the_user_wins(monkeypatch):
