@@ -106,23 +106,19 @@ def init(
     label: Annotated[str | None, typer.Option(help="The column to explain.")] = None,
     flow: Annotated[str, typer.Option(help="fit, crossval or cluster.")] = "fit",
     full: Annotated[bool, typer.Option("--full", help="Write every setting.")] = False,
-    schema: Annotated[
-        bool, typer.Option("--schema", help="Write the JSON schema of run files instead.")
-    ] = False,
     force: Replace = False,
     output: Output,
 ) -> None:
     """Write a run file: settings with their meanings and defaults."""
     from flows.settings.fields import check_choice  # noqa: PLC0415
     from flows.settings.run_file import FLOWS  # noqa: PLC0415
-    from flows.settings.run_file_text import commented_run_file, schema_text  # noqa: PLC0415
+    from flows.settings.run_file_text import commented_run_file  # noqa: PLC0415
     from storage.atomic import replace_synced  # noqa: PLC0415
 
     check_choice("flow", flow, list(FLOWS))
-    text = schema_text() if schema else commented_run_file(flow, data, label, full=full)
     check_free(file, force=force)
-    replace_synced(file, text)
-    output.say(f"wrote {file}" + ("" if schema else f"; run it with `ism-dask run {file}`"))
+    replace_synced(file, commented_run_file(flow, data, label, full=full))
+    output.say(f"wrote {file}; run it with `ism-dask run {file}`")
     output.finish({"command": "init", "path": str(file)})
 
 

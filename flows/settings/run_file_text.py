@@ -1,4 +1,4 @@
-"""The commented run file that `ism-dask init` writes, and the JSON schema of run files."""
+"""The commented run file that `ism-dask init` writes."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from textwrap import wrap
 from typing import Any, get_args, get_origin, get_type_hints
 
 from jinja2 import Template
-from pydantic import TypeAdapter
-from pydantic.json_schema import GenerateJsonSchema
 
 from flows.settings.run_file import TABLES, DataTable, FileTables, RefreshTable
 from storage.tables.files import table_name
@@ -50,31 +48,6 @@ def commented_run_file(
         source=json.dumps(data["source"]),
     )
     return text
-
-
-class _WithoutNull(GenerateJsonSchema):
-    """Makes JSON schemas for TOML, which has no null: a key without a value is left out."""
-
-    def nullable_schema(self, schema: Any) -> dict[str, Any]:
-        return self.generate_inner(schema["schema"])
-
-    def default_schema(self, schema: Any) -> dict[str, Any]:
-        empty = schema.get("default", "") is None
-        return self.generate_inner(schema["schema"]) if empty else super().default_schema(schema)
-
-
-def schema_text() -> str:
-    """Return the JSON schema of run files, for editors that check TOML by one."""
-    schema = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **TypeAdapter(FileTables).json_schema(schema_generator=_WithoutNull),
-        "title": "Run file of ism-dask",
-        "oneOf": [
-            {"anyOf": [{"required": ["fit"]}, {"required": ["crossval"]}]},
-            {"required": ["cluster"]},
-        ],
-    }
-    return json.dumps(schema, indent=2) + "\n"
 
 
 def _entries(kind: Any, given: Mapping[str, str], names: Iterable[str] | None = None) -> str:
