@@ -1,4 +1,4 @@
-"""The command `up`, for the services of this machine, and a look at Dask clusters."""
+"""The command `up`, for the services of this machine."""
 
 from __future__ import annotations
 
@@ -10,14 +10,9 @@ import typer
 from flows.cli.output import Output
 from flows.errors import SettingsError
 from flows.settings.base import ServiceSettings
-from flows.text import count_noun
 
 if TYPE_CHECKING:
     from flows.services.service import ServiceRecord
-
-
-# The versions that the table of workers shows.
-_VERSIONS = ("python", "dask", "ism-dask")
 
 
 def up(
@@ -98,40 +93,3 @@ def _service_json(record: ServiceRecord) -> dict[str, Any]:
 
     process = {"name": record.name, "pid": record.pid, "address": record.address or None}
     return {**process, "page": record.page, "log": str(log_path(record.name))}
-
-
-def show_cluster(where: str, output: Output) -> None:
-    """Check a cluster file and show the script of its jobs, or the workers of a running cluster."""
-    from flows.compute.places import DaskCluster, cluster_place  # noqa: PLC0415
-
-    place = cluster_place(where)
-    if isinstance(place, DaskCluster):
-        with place.made() as cluster:
-            script = cluster.job_script() if hasattr(cluster, "job_script") else None
-        output.say(f"{place.cluster} takes these options; it starts with a run")
-        for line in script.rstrip().split("\n") if script else ():
-            output.say(line)
-        facts = {"cluster": place.cluster, "script": script}
-    else:
-        facts = _show_workers(where, output)
-    output.finish({"command": "check", "where": where, **facts})
-
-
-def _show_workers(where: str, output: Output) -> dict[str, Any]:
-    from flows.compute.connection import list_workers  # noqa: PLC0415
-    from flows.compute.session import joined_workers  # noqa: PLC0415
-
-    with output.watched(), joined_workers(where) as session:
-        assert session is not None
-        address, workers = session.reached.address, list_workers(session.client)
-    output.table(("worker", "threads", "memory", *_VERSIONS), map(_worker_cells, workers), left=1)
-    output.say(
-        f"{count_noun(len(workers), 'worker')} at {address}, with versions that go with ours"
-    )
-    return {"address": address, "workers": workers}
-
-
-def _worker_cells(worker: dict[str, Any]) -> list[str]:
-    memory = f"{worker['memory'] / 2**30:.1f} GiB" if worker["memory"] else "no limit"
-    versions = [worker["versions"].get(name, "no answer") for name in _VERSIONS]
-    return [worker["address"], str(worker["threads"]), memory, *versions]

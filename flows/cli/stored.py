@@ -11,7 +11,6 @@ import typer
 from flows.cli.compute import run_flow
 from flows.cli.options import Plain, Replace, RunName, check_free
 from flows.cli.output import Output, print_summary
-from flows.cli.services import show_cluster
 from flows.errors import SettingsError
 from flows.settings.base import IngestSettings, TransformSettings
 from flows.text import byte_size, count_noun
@@ -159,21 +158,9 @@ def check(
         typer.Argument(metavar="[NAME]...", help="Data sets and runs. Default: all of them."),
     ] = None,
     *,
-    cluster: Annotated[
-        str | None,
-        typer.Option(help="Check this instead: an address, up, or a cluster file (.toml)."),
-    ] = None,
     output: Output,
 ) -> None:
-    """Read every stored file and name those that are damaged; or check a cluster.
-
-    Of a cluster file it shows the script of a job, and of a running cluster the workers.
-    """
-    if cluster is not None:
-        if names:
-            raise SettingsError("a NAME and --cluster exclude each other; give one of them")
-        show_cluster(cluster, output)
-        return
+    """Read every stored file and name those that are damaged."""
     from flows.runs.inventory import check_files  # noqa: PLC0415
 
     with output.watched():

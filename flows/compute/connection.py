@@ -127,23 +127,6 @@ def _leading_parts(versions: dict[str, Any]) -> dict[str, str]:
     return {name: ".".join(parts[name][:number]) for name, number in _N_PARTS.items()}
 
 
-def list_workers(client: Client) -> list[dict[str, Any]]:
-    """Return address, threads, limit of memory in bytes (0: none) and versions of each worker.
-
-    A worker that does not answer has no versions.
-    """
-    answers = answer(client, client._get_versions, packages=["ism-dask"])["workers"]
-    return [
-        {
-            "address": address,
-            "threads": each["nthreads"],
-            "memory": each["memory_limit"] or 0,
-            "versions": _leading_parts(answers[address]) if address in answers else {},
-        }
-        for address, each in sorted(workers_of(client).items())
-    ]
-
-
 def check_files_visible(folder: str) -> None:
     """Raise FlowError unless the workers of the default client see a folder that we see."""
     client: Any = default_client()

@@ -20,6 +20,8 @@ from daskparts import needs, process, ran
 from serving import free_port
 from waiting import wait
 
+from flows.compute.places import read_cluster
+
 DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPOSE = DEPLOY / "compose/compose.yaml"
 # Of the schemas that are held against the manifests.
@@ -292,14 +294,15 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path):
     assert "gently" in verified(odd, tmp_path)
 
 
-def test_the_jobs_of_a_cluster_file(here, monkeypatch, tmp_path):
+def test_the_jobs_of_a_cluster_file(tmp_path):
     text = (DEPLOY / "slurm/cluster.toml").read_text()
     file = tmp_path / "cluster.toml"
     # An interface and a folder that this machine has.
     text = text.replace('"ib0"', '"lo"').replace("/shared/me", str(tmp_path))
     file.write_text(text)
     (tmp_path / "ism-dask").mkdir()
-    script = here("check", "--cluster", file, "--json").answer["script"]
+    with read_cluster(file).made() as cluster:
+        script = cluster.job_script()
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
     job = {"#SBATCH -p compute", "#SBATCH -A project", "#SBATCH --mem=60G", "module purge"}
     assert job <= set(script.splitlines())

@@ -19,13 +19,11 @@ from serving import running as a_command
 from support import EXACT, Diary, store_own
 from waiting import wait
 
-import ism_dask
 from flows.compute.places import cluster_place
 from flows.compute.session import joined_cluster, joined_workers
 from flows.errors import FlowError, SettingsError
 from flows.progress.watching import watch_progress
 from flows.runs.resumable import fit_on_cluster, resumable_run
-from flows.services.service import ServiceRecord, services_folder
 from flows.settings.runs import FitSettings
 from ism_dask.observe import progress
 from ism_dask.rows import execution
@@ -174,19 +172,6 @@ def test_workers_that_have_other_versions(here, running, tmp_path, monkeypatch):
         said = here("fit", "wine", "--plain", "--scheduler", running).failed(1)
     assert "the worker at tcp://127.0.0.1:" in said
     assert "has dask 2025.1.0, ism-dask 0.0.1, but this process has dask " in said
-
-
-@pytest.mark.long
-def test_the_workers_of_a_running_cluster(here, running, monkeypatch):
-    monkeypatch.setattr("flows.compute.places.JOIN_SECONDS", 60.0)
-    with a_worker(running):
-        (found,) = here("check", "--cluster", running, "--json").answer["workers"]
-        assert "1 worker at tcp://127.0.0.1:" in here("check", "--cluster", running).out
-        services_folder().mkdir(parents=True)
-        ServiceRecord(name="dask-scheduler", address=running).write()
-        assert here("check", "--cluster", "up", "--json").answer["address"] == running
-    assert (found["threads"], found["memory"]) == (1, 2**30)
-    assert found["versions"]["ism-dask"] == ism_dask.__version__
 
 
 @pytest.mark.long
