@@ -17,7 +17,6 @@ from flows.settings.refresh import RefreshSettings
 if TYPE_CHECKING:
     from flows.results.refresh import RefreshResult
     from flows.settings.run_file import RunFile
-    from flows.settings.runs import SavedRunSettings
 
 RunFilePath: TypeAlias = Annotated[Path, typer.Argument(metavar="FILE", help="A run file (.toml).")]
 
@@ -70,11 +69,7 @@ def run(
             show_projected(counts, output)
         else:
             output.say(path)
-    answer = {**result.to_json(), "written": [path for path, _ in written]}
-    if plan.crossval is not None:
-        validated = computed_run("crossval", plan.crossval, output, plain=plain)
-        answer["crossval"] = validated.to_json()
-    output.finish(answer)
+    output.finish({**result.to_json(), "written": [path for path, _ in written]})
 
 
 def _show(plan: RunFile, output: Output) -> None:
@@ -83,20 +78,16 @@ def _show(plan: RunFile, output: Output) -> None:
     if plan.ingest is not None:
         looked = dataclasses.replace(plan.ingest, dry_run=True)
         answer["ingest"] = ingested(looked, output, plain=True).to_json()
+    changed = (f"{key}={value}" for key, value in plan.settings.differences.items())
     steps = [
-        [plan.flow, _changed_words(plan.settings)],
+        [plan.flow, ", ".join(changed)],
         *(["transform", f"{each.source} -> {each.out}"] for each in plan.transforms),
         *([["report", str(plan.report)]] if plan.report else []),
         *([["publish", "if it is within the limits of [refresh]"]] if plan.limits else []),
-        *([["crossval", _changed_words(plan.crossval)]] if plan.crossval else []),
     ]
     output.table(("step", "with"), steps, left=2)
     output.say("nothing was stored: a dry run")
     output.finish({**answer, "flow": plan.flow, "settings": plan.settings.to_json()})
-
-
-def _changed_words(settings: SavedRunSettings) -> str:
-    return ", ".join(f"{key}={value}" for key, value in settings.differences.items())
 
 
 def init(

@@ -84,8 +84,6 @@ def check_refreshable(plan: RunFile) -> str:
         raise SettingsError(
             f"{plan.path}: a refresh needs the table [refresh]; an empty one has the default limits"
         )
-    if plan.crossval is not None:
-        raise SettingsError(f"{plan.path}: a refresh is not cross-validated: leave [crossval] out")
     name = plan.settings.run
     if name is None:
         raise SettingsError(

@@ -188,7 +188,6 @@ class RunFile:
     flow: str  # one of `FLOWS`
     ingest: IngestSettings | None  # how the table is read; None if the file names a data set
     settings: SavedRunSettings  # those of the flow; their data set may be the path of the table
-    crossval: SavedRunSettings | None  # beside a fit: its settings with those of [crossval]
     transforms: tuple[Any, ...]  # of `TransformTable`
     report: Path | None  # the page to write
     limits: RefreshTable | None  # of a refresh; None if the file has no table [refresh]
@@ -196,9 +195,7 @@ class RunFile:
     def stored_as(self, dataset: str) -> RunFile:
         """Return the run file for its table, which is stored as a data set of this name."""
         label = import_choices().label_keys(self.settings.label)
-        settings = replace(self.settings, dataset=dataset, label=label)
-        crossval = self.crossval and replace(self.crossval, dataset=dataset, label=label)
-        return replace(self, settings=settings, crossval=crossval)
+        return replace(self, settings=replace(self.settings, dataset=dataset, label=label))
 
 
 def read_run_file(path: Path, *, force: bool = False, afresh: bool = False) -> RunFile:
@@ -207,7 +204,6 @@ def read_run_file(path: Path, *, force: bool = False, afresh: bool = False) -> R
     `force` and `afresh` are settings of the run that the file does not have.
     """
     tables = parse_toml(path, "run file", "the one that `ism-dask init` writes")
-    crossval: SavedRunSettings | None = None
     try:
         flow = _flow_of(tables)
         file: Any = read_table(FileTables, tables, path.parent)
@@ -217,19 +213,13 @@ def read_run_file(path: Path, *, force: bool = False, afresh: bool = False) -> R
             "run": file.run, "force": force, "afresh": afresh,
         }  # fmt: skip
         settings = _settings(flow, getattr(file, flow), common)
-        if flow == "fit" and file.crossval is not None:
-            names = {each.name for each in dataclasses.fields(CrossvalTable)}
-            shared = {key: each for key, each in tables["fit"].items() if key in names}
-            table = read_table(CrossvalTable, {**shared, **tables["crossval"]}, path.parent)
-            common["run"] = None if file.run is None else f"{file.run}-crossval"
-            crossval = _settings("crossval", table, common)
         ingest = _ingest_settings(file.data, settings, force=force)
     except TableError as error:
         line = line_of(path.read_text(encoding="utf-8"), error.path)
         where = f"{path}, line {line}" if line else str(path)
         raise SettingsError(f"{where}: {error}") from error
     outputs = {"transforms": file.transform, "report": file.report, "limits": file.refresh}
-    return RunFile(path, flow, ingest, settings, crossval, **outputs)
+    return RunFile(path, flow, ingest, settings, **outputs)
 
 
 def _check_outputs(path: Path, flow: str, file: Any) -> None:
@@ -258,16 +248,13 @@ def _settings(flow: str, table: Any, common: Mapping[str, Any]) -> SavedRunSetti
 
 
 def _flow_of(tables: Mapping[str, Any]) -> str:
-    """Return which flow a run file names; raise TableError unless it is exactly one.
-
-    A fit may be cross-validated, too.
-    """
+    """Return which flow a run file names; raise TableError unless it is exactly one."""
     named = [name for name in FLOWS if name in tables]
     for name in (each for each in named if isinstance(tables[each], dict)):
         for key in tables[name].keys() & _ELSEWHERE.keys():
             wrong = f"`{name}.{key}` is in the wrong place: give {_ELSEWHERE[key][0]}"
             raise TableError(wrong, (name, key))
-    if len(named) != 1 and named != ["fit", "crossval"]:
+    if len(named) != 1:
         expected = " or ".join(f"[{name}]" for name in FLOWS)
         had = " and ".join(f"[{name}]" for name in named) or "none of them"
         raise TableError(f"the file has {had}; expected one table {expected}", tuple(named[-1:]))

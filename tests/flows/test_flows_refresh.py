@@ -289,7 +289,6 @@ def test_a_refresh_reads_its_run_file_once_and_loads_the_published_model_alone(
         ("[fit]\nn_components = 2", "[cluster]\nn_clusters = 2", "a refresh needs the table [fit]"),
         ('source = "parts/*.parquet"\nname = "shop"', 'source = "wine"', "needs the table [fit]"),
         ('run = "sales"', "", "a refresh needs `run`"),
-        ("[fit]", "[crossval]\nfolds = 3\n[fit]", "leave [crossval] out"),
         ("[refresh]", "[refresh]\nmax_turn = 2.0", "is 2.0; expected 1"),
         ("[refresh]", "[refresh]\nkeep = 1", "`refresh.keep` is 1; expected 2 or more"),
     ],

@@ -103,7 +103,7 @@ def test_a_run_file_runs_from_the_table_to_the_outputs(here, run_file):
         ('out = "same.npy"', 'out = "x.npy"\nunseen = "all"', 22, "`transform[1].unseen` is 'all'"),
         ('out = "same.npy"', "", 19, "`transform[1].out` is missing"),
         ("[fit]", "[fits]", None, "expected one table [fit] or [crossval] or [cluster]"),
-        ("[fit]", "[cluster]\n[fit]", 10, "[fit] and [cluster]"),
+        ("[fit]", "[crossval]\n[fit]", 10, "[fit] and [crossval]; expected one table"),
         ("[fit]", "[crossval]", 15, "crossval saves no W"),
         ("[fit]", "[fit", None, "is no TOML"),
         ('source = "sales.csv"\nname = "shop"', 'source = "wine"\nname = "x"', 6, "is no table"),
@@ -123,20 +123,11 @@ def test_what_is_wrong_is_named_with_its_line(run_file, line, instead, at, messa
         assert f", line {at}: " in said
 
 
-def test_a_fit_is_cross_validated_in_one_file(here, run_file):
-    """Labels may be a list; [crossval] has the settings of [fit] but for its own."""
+def test_labels_of_a_run_file_may_be_a_list(here, run_file):
     text = RUN_FILE.partition("[[")[0].replace('report = "churn.html"\n', "")
     text = f'{text}criterion = "dependence"\n'
     run_file.write_text(text.replace('"left us"', '["age", "income"]'))
     assert here("run", run_file, "--plain", "--json").answer["label"] == "age,income"
-    run_file.write_text(f"{text}[crossval]\nfolds = 2\nmax_iter = 9\n")
-    assert "folds=2" in here("run", run_file, "--dry-run", "--force").out
-    answer = here("run", run_file, "--plain", "--force", "--json").answer
-    assert answer["fitted_kernel"] == KERNEL
-    assert (answer["run"], answer["crossval"]["run"]) == ("churn", "churn-crossval")
-    fitted, validated = answer["settings"], answer["crossval"]["settings"]
-    assert (validated["folds"], validated["max_iter"]) == (2, 9)
-    assert all(validated[key] == fitted[key] for key in ("degree", "n_components"))
 
 
 @pytest.mark.parametrize("flow", list(FLOWS))
