@@ -19,13 +19,7 @@ from typing import Any, TypeVar
 from flows.compute.health import ClusterLost
 from flows.compute.session import Session, joined_cluster
 from flows.errors import FlowError
-from flows.progress.watching import (
-    ThinnedLog,
-    progress_log,
-    progress_note,
-    report_progress,
-    run_context,
-)
+from flows.progress.watching import progress_log, progress_note, report_progress, run_context
 from flows.services.leases import HeldLease, hold_lease
 from flows.settings.fields import deciding
 from flows.settings.runs import SavedRunSettings
@@ -46,8 +40,6 @@ T = TypeVar("T")
 
 # A fit gives up after so many lost clusters in a row, without an iteration between them.
 _MAX_LOSSES = 3
-# Share of the lines on checkpoints in the log of a run.
-_LOG_SHARE = 0.2
 
 
 def fit_on_cluster(
@@ -97,7 +89,6 @@ class ResumableRun:
     identity: Mapping[str, Any]
     checkpoint_interval: float  # least number of seconds between two checkpoints of a fit
     lease: HeldLease
-    log: ThinnedLog  # the lines on checkpoints in the log of the run
     n_saves: int = 0  # checkpoints and parts that this process has saved of the run
 
     @contextmanager
@@ -142,12 +133,11 @@ class FitCheckpoints:
     def __init__(self, this: ResumableRun, piece: Mapping[str, Any]) -> None:
         self._this = this
         self._identity = {**this.identity, **piece}
-        self._which = "".join(f"{name} {value}, " for name, value in piece.items())
         self._store = Checkpoints.of_run(this.run)
         self.start = self._store.find(self._identity, progress_note)
         if self.start is not None:
-            where = f"{self._which}{self.start.progress}"
-            progress_note(f"resuming at {where} (--afresh starts from the beginning)")
+            where = [f"{name} {value}" for name, value in piece.items()] + [self.start.progress]
+            progress_note(f"resuming at {', '.join(where)} (--afresh starts from the beginning)")
         self._pending: Checkpoint | None = None
         self._last_save = time.monotonic()
 
@@ -168,7 +158,6 @@ class FitCheckpoints:
             self._pending = None
             raise
         self._this.n_saves += 1
-        self._this.log.add(f"checkpoint saved: {self._which}to go on at {self._pending.progress}")
         self._pending, self._last_save = None, time.monotonic()
 
 
@@ -195,7 +184,7 @@ def resumable_run(
     results = PartialResults.of_run(run)
     with hold_lease(run, kind, settings.to_json(), lambda: bool(results.keys())) as lease:
         check_name_is_free(run, force=settings.force, replaces=replaces)
-        this = ResumableRun(run, identity, settings.checkpoint, lease, ThinnedLog(_LOG_SHARE))
+        this = ResumableRun(run, identity, settings.checkpoint, lease)
         if lease.previous is not None:
             progress_note(f"this run was started before: {lease.previous.description}")
         # A retry continues what the first `--afresh` attempt saved.
@@ -203,10 +192,7 @@ def resumable_run(
             results.clear()
         report_progress(0.0, f"{kind} {settings.title}")
         progress_log(f"data: {about}")
-        try:
-            yield this
-        finally:
-            this.log.close()
+        yield this
         lease.check()
         results.clear()
     report_progress(1.0, f"saved {run}")

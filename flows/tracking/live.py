@@ -28,8 +28,8 @@ from ism_dask.observe.progress import TimeLeft
 
 # Seconds between two updates. Each takes about 30 ms of the server, which may share our cores.
 _SECONDS = 3.0
-# In a phase without other lines, so many seconds pass between two lines of the log.
-_LINE_SECONDS = 15.0
+# Seconds between two lines on the progress in the log.
+_LINE_SECONDS = 60.0
 # The states in which a run is to end that somebody has ended in the UI, in words.
 _ENDINGS = {
     StateType.CANCELLING: "cancelled",
@@ -66,7 +66,7 @@ class LiveRun:
         self._log = None
         with suppress(MissingContextError):
             self._log = get_run_logger()
-        self._last_line = time.monotonic()
+        self._next_line = time.monotonic() + _LINE_SECONDS
         self._ended = threading.Event()
         self._may_interrupt = threading.current_thread() is threading.main_thread()
         self._thread = threading.Thread(
@@ -92,7 +92,6 @@ class LiveRun:
 
     def logged(self, text: str) -> None:
         """Write a line to the log of the run, which Prefect sends to its server."""
-        self._last_line = time.monotonic()
         if self._log is not None:
             self._log.info(text)
 
@@ -142,7 +141,8 @@ class LiveRun:
             text = self._time_left.after(text)
         self._show_description(client)
         self._show_progress(client, text)
-        if time.monotonic() > self._last_line + _LINE_SECONDS:
+        if time.monotonic() > self._next_line:
+            self._next_line += _LINE_SECONDS
             self.logged(f"progress: {self._share:.0%}, {text}")
 
     def _show_description(self, client: SyncPrefectClient) -> None:

@@ -124,18 +124,13 @@ def test_the_log_is_a_diary_of_the_run(apart, serving):
     run = ended.out.splitlines()[0].rpartition("/")[2]
     logs = serving.logs_of(run)
     lines = [each["message"] for each in logs if each["name"] == "prefect.flow_runs"]
-    diary = [line for line in lines if re.match("fit: |data: |iteration|checkpoint|result: ", line)]
+    diary = [line for line in lines if re.match("fit: |data: |result: ", line)]
     assert diary[0].startswith("fit: dataset=own, run=diary, sigma=median, engine=exact, tol=1e-12")
     assert any("`ism-dask cancel diary`" in line for line in lines)  # greyed out on its page
     assert diary[1].startswith("data: own, 3,000 rows, 4 columns, digest ")
     assert diary[1].endswith("label y, 3 classes; new features q: 2")
-    assert any(re.fullmatch(r"iteration 1: J \S+, change \S+, \S+ s", line) for line in diary)
-    assert "checkpoint saved: to go on at iteration 2" in diary
-    phases = [line for line in lines if line.startswith("phase: ")]
-    assert phases == ["phase: iterations", "phase: checking"]
     assert diary[-1].startswith("result: diary: W of all rows of own: 3,000 rows, 4 columns, ")
     assert {each["level"] for each in logs} == {logging.INFO}
-    assert 10 < len(lines) < 60
 
 
 def test_a_wrong_request_fails_the_run_and_comes_back_as_it_is(serving):
