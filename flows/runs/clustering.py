@@ -14,7 +14,7 @@ from sklearn.metrics import normalized_mutual_info_score
 from sklearn.model_selection import train_test_split
 
 from flows.errors import SettingsError
-from flows.progress.watching import ProgressShare, run_step, watched_fit
+from flows.progress.watching import ProgressShare, run_step
 from flows.results.runs import ClusterResult, SeparatingColumn, largest
 from flows.runs.data import (
     Array,
@@ -26,11 +26,10 @@ from flows.runs.data import (
 )
 from flows.runs.fitting import (
     FittedModel,
-    computed_facts,
-    fitted_w,
+    fit_estimator,
+    run_facts,
     save_fitted,
     shared_parameters,
-    timed_fit,
 )
 from flows.runs.resumable import fit_on_cluster, resumable_run
 from flows.settings.unsupervised import SCORES_SHARE, ClusterSettings, run_to_avoid
@@ -38,7 +37,6 @@ from flows.text import count_noun
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators.clusterers import ClusteringIKDR
 from ism_dask.gamma.targets import class_dependence
-from ism_dask.solvers import as_solver
 from storage import Dataset, load_model
 
 KIND = ClusterResult.command
@@ -59,21 +57,17 @@ def cluster_and_save(settings: ClusterSettings, data: Dataset) -> ClusterResult:
     about = f"{describe_rows(data)}; clusters k: {k}"
     size = {"n_clusters": k}
     with resumable_run(run, KIND, settings, identity, size=size, about=about) as this:
-        work = partial(_fitted, settings, data, k, y)
-        fitted = fit_on_cluster(settings, this, work)
+        fitted = fit_on_cluster(settings, this, partial(_fitted, settings, data, k, y))
         model, labels = fitted.model, fitted.model.labels_
         codes = {name: y for name, y in data.labels.items() if y.dtype.kind in "ui"}
         result = ClusterResult(
-            kernel=settings.kernel,
             paradigm=settings.paradigm,
             n_clusters=int(model.n_clusters),
-            n_components=len(model.components_),
             nmi={name: label_agreement(y, labels) for name, y in codes.items()},
             sizes=tuple(np.bincount(labels, minlength=model.n_clusters).tolist()),
             separating=separating_columns(fitted, data),
             rounds=tuple(model.rounds_),
-            **vars(fitted_w(fitted, settings, data)),
-            **computed_facts(run, settings, data),
+            **run_facts(run, fitted, settings, data),
         )
         save_fitted(result, fitted, settings, data, labels, check=this.lease.check, labels=labels)
     return result
@@ -141,9 +135,7 @@ def _fitted(
         **weight,
         **shared_parameters(settings),
     )
-    iterations, rounds = as_solver(model.solver), model.stopping_of_rounds
-    with watched_fit(ProgressShare(stop=0.95), iterations, rounds) as reports:
-        return timed_fit(model, rows, y, watcher=reports)
+    return fit_estimator(model, rows, y, ProgressShare(stop=0.95))
 
 
 def _partial_labels(settings: ClusterSettings, data: Dataset) -> Array:

@@ -24,7 +24,7 @@ from flows.errors import SettingsError
 from flows.progress.watching import ProgressShare, progress_log, run_step
 from flows.results.runs import CrossvalMeasures, CrossvalResult, FoldMeasures, FoldResult
 from flows.runs.data import Array, LabelledDataset, label_of, read_rows, side_labels, store_for_run
-from flows.runs.fitting import computed_facts, fit, saved_record
+from flows.runs.fitting import computed_facts, fit, fit_facts, saved_record
 from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
 from flows.settings.runs import BOTH, CrossvalSettings
 from storage import Dataset, save_results
@@ -48,6 +48,10 @@ class FoldPlan:
     number: int
     train: Array
     test: Array
+
+    def title(self, settings: CrossvalSettings) -> str:
+        """Return the name of the fold in reports of progress."""
+        return f"fold {self.number} of {settings.folds}"
 
 
 def deal_folds(settings: CrossvalSettings, data: Dataset) -> tuple[LabelledDataset, list[FoldPlan]]:
@@ -110,10 +114,9 @@ def run_fold(
             fold=plan.number,
             accuracy=float(np.mean(predicted == truth)),
             cost=-float(model.objective_),
-            selection=fitted.selection,
             baselines=baseline_accuracies(train, known, held_out, truth, q),
             confusion=None if len(classes) > _CLASSES else tuple(map(tuple, counts.tolist())),
-            **vars(fitted.ending),
+            **fit_facts(fitted, FoldResult),
         )
 
 
@@ -169,62 +172,54 @@ def average(results: Sequence[FoldResult]) -> CrossvalMeasures:
     return CrossvalMeasures(results=tuple(results), mean=mean, sd=sd)
 
 
-@dataclass(eq=False)
-class Crossval:
-    """A cross-validation that runs, whose data set is opened once."""
-
-    settings: CrossvalSettings
-    labelled: LabelledDataset
-    run: ResumableRun
-
-    def title(self, plan: FoldPlan) -> str:
-        """Return the name of a fold in reports of progress."""
-        return f"fold {plan.number} of {self.settings.folds}"
-
-    def fold(self, plan: FoldPlan) -> dict[str, FoldResult]:
-        """Compute a fold by each criterion, or load its saved results; report progress."""
-        criteria, count = self.settings.criteria, len(self.settings.fold_numbers)
-        whole = ProgressShare((plan.number - 1) / count, plan.number / count, self.title(plan))
-        parts = zip(criteria, whole.cut([1.0] * len(criteria)), strict=True)
-        return {criterion: self._fold_by(criterion, plan, part) for criterion, part in parts}
-
-    def _fold_by(self, criterion: str, plan: FoldPlan, part: ProgressShare) -> FoldResult:
-        settings, piece = self.settings, dict[str, Any](fold=plan.number)
+def compute_fold(
+    settings: CrossvalSettings, labelled: LabelledDataset, run: ResumableRun, plan: FoldPlan
+) -> dict[str, FoldResult]:
+    """Compute a fold by each criterion, or load its saved results; report progress."""
+    criteria, count = settings.criteria, len(settings.fold_numbers)
+    whole = ProgressShare((plan.number - 1) / count, plan.number / count, plan.title(settings))
+    results = {}
+    for criterion, share in zip(criteria, whole.cut([1.0] * len(criteria)), strict=True):
+        one, part, piece = settings, share, dict[str, Any](fold=plan.number)
         if settings.criterion == BOTH:
-            settings = replace(settings, criterion=criterion)
-            piece, part = {**piece, "by": criterion}, part.named(f"{part.name} by {criterion}")
+            one, piece["by"] = replace(settings, criterion=criterion), criterion
+            part = share.named(f"{share.name} by {criterion}")
         part.report(0.0)
         key = "-".join(("fold", *map(str, piece.values())))
-        saved = self.run.find(key)
+        saved = run.find(key)
         if saved is None:
-            work = partial(run_fold, self.labelled, plan, settings, part)
-            result = fit_on_cluster(settings, self.run, work, **piece)
-            self.run.save(key, result.to_json())
+            work = partial(run_fold, labelled, plan, one, part)
+            result = fit_on_cluster(one, run, work, **piece)
+            run.save(key, result.to_json())
         else:
             result = FoldResult.from_json(saved)
         accuracy = f"accuracy {result.accuracy:.3f}"
         progress_log(part.named_line(accuracy))
         part.report(1.0, accuracy)
-        return result
+        results[criterion] = result
+    return results
 
-    def save(self, folds: Sequence[Mapping[str, FoldResult]]) -> CrossvalResult:
-        """Average the results of all folds, and save them as a run."""
-        settings, labelled = self.settings, self.labelled
-        names, codes = labelled.class_names, np.unique(labelled.y)
-        measures = [average([fold[criterion] for fold in folds]) for criterion in settings.criteria]
-        result = CrossvalResult(
-            label=labelled.label,
-            kernel=settings.kernel,
-            n_components=labelled.count_components(settings),
-            folds=settings.folds,
-            class_names=tuple(str(code) if names is None else names[code] for code in codes),
-            published=measures[0] if settings.criterion == BOTH else None,
-            **vars(measures[-1]),
-            **computed_facts(self.run.run, settings, labelled.data),
-        )
-        record = saved_record(settings, result)
-        save_results(self.run.run, KIND, **record, check=self.run.lease.check)
-        return result
+
+def save_crossval(
+    settings: CrossvalSettings,
+    labelled: LabelledDataset,
+    run: ResumableRun,
+    folds: Sequence[Mapping[str, FoldResult]],
+) -> CrossvalResult:
+    """Average the results of all folds, and save them as a run."""
+    names, codes = labelled.class_names, np.unique(labelled.y)
+    measures = [average([fold[criterion] for fold in folds]) for criterion in settings.criteria]
+    result = CrossvalResult(
+        label=labelled.label,
+        n_components=labelled.count_components(settings),
+        folds=settings.folds,
+        class_names=tuple(str(code) if names is None else names[code] for code in codes),
+        published=measures[0] if settings.criterion == BOTH else None,
+        **vars(measures[-1]),
+        **computed_facts(run.run, settings, labelled.data),
+    )
+    save_results(run.run, KIND, **saved_record(settings, result), check=run.lease.check)
+    return result
 
 
 def run_crossval(settings: CrossvalSettings) -> CrossvalResult:
@@ -242,7 +237,7 @@ def run_crossval(settings: CrossvalSettings) -> CrossvalResult:
     # Earlier results under a default name are replaced without `--force`.
     facts = {**labelled.facts(settings), "replaces": KIND if settings.run is None else ""}
     with resumable_run(name, KIND, settings, **facts) as run:
-        this = Crossval(settings, labelled, run)
+        this = (settings, labelled, run)
         with joined_cluster(settings.scheduler):
-            results = [run_step(this.title(plan), this.fold, plan) for plan in plans]
-        return run_step("aggregate", this.save, results)
+            results = [run_step(plan.title(settings), compute_fold, *this, plan) for plan in plans]
+        return run_step("aggregate", save_crossval, *this, results)

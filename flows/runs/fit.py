@@ -8,13 +8,7 @@ from flows.errors import SettingsError
 from flows.progress.watching import ProgressShare, run_step
 from flows.results.runs import Certainty, FitResult, ShareInterval, column_names
 from flows.runs.data import label_of, read_rows, side_labels, store_for_run
-from flows.runs.fitting import (
-    FittedModel,
-    computed_facts,
-    fit,
-    fitted_w,
-    save_fitted,
-)
+from flows.runs.fitting import FittedModel, fit, run_facts, save_fitted
 from flows.runs.resumable import fit_on_cluster, resumable_run
 from flows.settings.runs import DEPENDENCE, FitSettings
 from ism_dask import Intervals, PredictiveIKDR, intervals
@@ -55,11 +49,8 @@ def fit_and_save(
         fitted, certainty = fit_on_cluster(settings, this, work)
         result = FitResult(
             label=labelled.label,
-            kernel=settings.kernel,
-            n_components=len(fitted.model.components_),
             certainty=None if certainty is None else _certainty_record(certainty, data),
-            **vars(fitted_w(fitted, settings, data)),
-            **computed_facts(run, settings, data),
+            **run_facts(run, fitted, settings, data),
         )
         model = save_fitted(
             result,

@@ -9,7 +9,6 @@ from dataclasses import asdict, dataclass, fields
 from functools import reduce
 from importlib.metadata import version
 from operator import add
-from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -22,7 +21,6 @@ from flows.results.runs import (
     FitEnding,
     FitResult,
     FittedW,
-    JsonRecord,
     Loading,
     RunResult,
     Selection,
@@ -30,14 +28,12 @@ from flows.results.runs import (
     largest,
 )
 from flows.runs.data import Array, row_batches, target_of
-from flows.settings.base import DataSettings, FlowSettings
 from flows.settings.choices import fitted_kernel, kernel_record
 from flows.settings.runs import ALL, DEPENDENCE, PREDICTION, SavedRunSettings, SearchSettings
 from ism_dask import PredictiveIKDR, SupervisedIKDR
 from ism_dask.engines import EngineOptions
 from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.supervised import SupervisedBase
-from ism_dask.observe import FitWatcher, watching_fits
 from ism_dask.records.fit_report import FitReport
 from ism_dask.rows.raw import ColumnMoments
 from ism_dask.selection.sample import Setting
@@ -63,45 +59,50 @@ class FittedModel(Generic[M]):
     rows: Any
     seconds: float
 
-    @property
-    def ending(self) -> FitEnding:
-        """How the fit ended and how accurate W is."""
-        model = self.model
-        # Only the published rule, on the change of the eigenvalues, ends a fit with this status.
-        by_change = model.status_ is Status.TOLERANCE
-        ending = {
-            **fitted_fields(model, FitEnding),
-            "seconds": self.seconds,
-            "iterations": model.n_iter_,
-            "measure": "change" if by_change else as_solver(model.solver).measure,
-            "angle": model.history_[-1].angle if model.history_ else None,
-        }
-        return FitEnding(**ending)
 
-    @property
-    def selection(self) -> Selection | None:
-        """What the fit chose; None if it maximised HSIC."""
-        model = self.model
-        setting = getattr(model, "setting_", None)
-        if setting is None:
-            return None
-        return Selection(
+def fit_facts(fitted: FittedModel[Any], kind: type[FitEnding]) -> dict[str, Any]:
+    """Return how a fit ended, what it chose, and those other fields of a record that it has.
+
+    They are attributes of the estimator named `field_`, or fields of its `report_`.
+    """
+    model, report = fitted.model, fitted.model.report_
+    setting = getattr(model, "setting_", None)
+    facts: dict[str, Any] = {}
+    for name in (each.name for each in fields(kind)):
+        value = getattr(model, f"{name}_", getattr(report, name, None))
+        value = getattr(value, "value", value)
+        if value is not None:
+            facts[name] = tuple(value.tolist()) if isinstance(value, np.ndarray) else value
+    # Only the published rule, on the change of the eigenvalues, ends a fit with this status.
+    by_change = model.status_ is Status.TOLERANCE
+    return {
+        **facts,
+        "seconds": fitted.seconds,
+        "iterations": model.n_iter_,
+        "measure": "change" if by_change else as_solver(model.solver).measure,
+        "angle": model.history_[-1].angle if model.history_ else None,
+        # None if it maximised HSIC.
+        "selection": setting
+        and Selection(
             width=setting.width,
             ridge=setting.ridge,
-            target=model.report_.target,
+            target=report.target,
             tried=tuple(SettingTried.from_json(vars(each)) for each in model.selection_[:_TRIED]),
-            other_maximum=model.report_.other_maximum,
-        )
+            other_maximum=report.other_maximum,
+        ),
+    }
 
 
-def fitted_w(fitted: FittedModel[Any], settings: SavedRunSettings, data: Dataset) -> FittedW:
-    """Return what a run reports of its W, fitted to labels or clusters."""
+def run_facts(
+    run: str, fitted: FittedModel[Any], settings: SavedRunSettings, data: Dataset
+) -> dict[str, Any]:
+    """Return the fields of the result of a run with one W, fitted to labels or clusters."""
     model = fitted.model
-    report = {
-        **fitted_fields(model, FittedW),
-        **vars(fitted.ending),
+    return {
+        **fit_facts(fitted, FittedW),
+        **computed_facts(run, settings, data),
+        "n_components": len(model.components_),
         "fitted_kernel": kernel_record(settings.kernel, model.kernel_),
-        "selection": fitted.selection,
         "loadings": tuple(
             tuple(Loading(feature=each, weight=weight) for each, weight in largest(data, row, _TOP))
             for row in model.components_
@@ -109,25 +110,6 @@ def fitted_w(fitted: FittedModel[Any], settings: SavedRunSettings, data: Dataset
         "contributions": _contributions(model),
         "few_columns": _few_columns(model),
         "dimensions": tuple(getattr(model, "dimension_path_", ())) or None,
-    }
-    return FittedW(**report)
-
-
-def fitted_fields(model: Any, kind: type[JsonRecord]) -> dict[str, Any]:
-    """Return those fields of a record that a fitted estimator has.
-
-    They are its attributes named `field_`, or fields of its `report_`.
-    """
-    report = getattr(model, "report_", None)
-    values = {
-        each.name: getattr(model, f"{each.name}_", getattr(report, each.name, None))
-        for each in fields(kind)
-    }
-    plain = {name: getattr(value, "value", value) for name, value in values.items()}
-    return {
-        name: tuple(value.tolist()) if isinstance(value, np.ndarray) else value
-        for name, value in plain.items()
-        if value is not None
     }
 
 
@@ -170,27 +152,17 @@ def shared_parameters(settings: SavedRunSettings) -> dict[str, Any]:
     return {**parameters, "engine": EngineOptions(settings.engine, settings.engine_tol)}
 
 
-class _NoWarnings(FitWatcher):
-    """Suppresses the warnings of fits: commands report status and eigenvalues in their summary."""
-
-    reports_endings = True
-
-
-def timed_fit(
-    model: M,
-    X: Any,
-    y: Any,
-    weights: Array | None = None,
-    watcher: FitWatcher = _NoWarnings(),  # noqa: B008 - it has no state
-    **sides: Array,
+def fit_estimator(
+    model: M, X: Any, y: Any, part: ProgressShare, **arguments: Any
 ) -> FittedModel[M]:
-    """Fit a model, with weights (n,) of the rows if there are some, and measure the time.
+    """Fit a model, report progress as the share `part`, and measure the time.
 
-    `sides` are other arguments of `fit`, such as what to avoid.
+    `arguments` are others of `fit`, such as what to avoid.
     """
-    with watching_fits(watcher):
+    rounds = getattr(model, "stopping_of_rounds", None)
+    with watched_fit(part, as_solver(model.solver), rounds):
         started = time.perf_counter()
-        model.fit(X, y, **({} if weights is None else {"sample_weight": weights}), **sides)
+        model.fit(X, y, **arguments)
         return FittedModel(model, X, time.perf_counter() - started)
 
 
@@ -201,8 +173,8 @@ def fit(
     part: ProgressShare,
     *,
     start: Model | None = None,
-    weights: Array | None = None,
-    sides: Mapping[str, Array] = MappingProxyType({}),
+    weights: Array | None,
+    sides: Mapping[str, Array],
 ) -> FittedModel[SupervisedBase]:
     """Fit W to rows X (n, d) and labels y (n,), and report progress as the share `part`.
 
@@ -233,11 +205,12 @@ def fit(
             model.status_ = Status(start.metrics["status"])
     if settings.criterion == DEPENDENCE:
         sides = {name: values for name, values in sides.items() if name != "groups"}
-    with watched_fit(part, as_solver(model.solver)) as reports:
-        return timed_fit(model, X, y, weights, reports, **sides)
+    if weights is not None:
+        sides = {**sides, "sample_weight": weights}
+    return fit_estimator(model, X, y, part, **sides)
 
 
-def computed_facts(run: str, settings: DataSettings, data: Dataset) -> dict[str, Any]:
+def computed_facts(run: str, settings: SavedRunSettings, data: Dataset) -> dict[str, Any]:
     """Return the fields of the result of a run: from which rows it was computed, how and where."""
     rows, columns = data.X.shape
     return {
@@ -247,6 +220,7 @@ def computed_facts(run: str, settings: DataSettings, data: Dataset) -> dict[str,
         "split": data.split,
         "rows": rows,
         "columns": columns,
+        "kernel": settings.kernel,
         "data_hash": data.data_hash,
         "settings": settings.to_json(),
         "host": platform.node(),
@@ -254,7 +228,7 @@ def computed_facts(run: str, settings: DataSettings, data: Dataset) -> dict[str,
     }
 
 
-def saved_record(settings: FlowSettings, result: RunResult) -> dict[str, Any]:
+def saved_record(settings: SavedRunSettings, result: RunResult) -> dict[str, Any]:
     """Return the settings, the metrics and the versions that every run saves."""
     versions = {package: version(package) for package in _PACKAGES}
     return {

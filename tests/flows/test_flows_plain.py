@@ -214,7 +214,7 @@ def test_an_interrupted_cross_validation_by_both_criteria_repeats_no_fit(monkeyp
         raise FlowError("interrupted")
 
     with monkeypatch.context() as patch:
-        patch.setattr("flows.runs.crossval.Crossval.save", interrupted)
+        patch.setattr("flows.runs.crossval.save_crossval", interrupted)
         with pytest.raises(FlowError, match="interrupted"):
             run_crossval(settings)
     fits = noted_calls(monkeypatch, "flows.runs.crossval.fit")
