@@ -116,11 +116,9 @@ def init(
 def _refresh(settings: RefreshSettings, output: Output, *, plain: bool) -> None:
     """Refresh the run of a run file; the command fails if the new run is not published."""
     from flows.refreshes.history import ON_TERMINAL, history_table  # noqa: PLC0415
-    from flows.refreshes.refresh import check_refreshable  # noqa: PLC0415
     from flows.results.refresh import SUSPICIOUS  # noqa: PLC0415
     from flows.runs.published import History  # noqa: PLC0415
 
-    check_refreshable(settings.plan)  # before a server is started for a file that is wrong
     result: RefreshResult = run_flow("refresh", settings, output, plain=plain)
     published = History(result.name).published
     output.show(history_table([result], published, ON_TERMINAL))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict, replace
-from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -22,10 +21,9 @@ from flows.results.refresh import (
     UNCHANGED,
     RefreshResult,
 )
-from flows.results.runs import FitResult
-from flows.runs.data import LabelledDataset, label_of
+from flows.runs.data import label_of
 from flows.runs.fit import fit_and_save
-from flows.runs.published import History, numbers_of, publishing
+from flows.runs.published import History, publishing
 from flows.runs.table_ingestion import ingest_changed
 from flows.runs.transform import transform_rows
 from flows.settings.base import TransformSettings
@@ -47,9 +45,6 @@ from storage import (
 from storage.records import dumps
 from storage.refreshes import record_paths
 
-# The fields of a record of which the run file has no outputs, or they are as they were.
-_NO_OUTPUTS: Mapping[str, Any] = {"written": (), "reasons": ()}
-
 
 def refresh(settings: RefreshSettings) -> RefreshResult:
     """Refresh the run that a run file names; its history has the result, a failure too."""
@@ -61,7 +56,7 @@ def refresh(settings: RefreshSettings) -> RefreshResult:
         raise
     with publishing(name, _file_of(plan)) as history:
         try:
-            result = _Refresh(plan, history).run(force=settings.force)
+            result = _refreshed(settings, history)
         except BaseException as error:
             reason = str(error) if isinstance(error, Exception) else "it was interrupted"
             with suppress(StorageError):  # the disk may be full
@@ -125,86 +120,87 @@ def _record_bad_file(file: str, error: SettingsError) -> None:
                     history.fail(str(error))
 
 
-class _Refresh:
-    """One refresh of a published run, whose history this process has locked."""
+def _refreshed(settings: RefreshSettings, history: History) -> RefreshResult:
+    """Return the result of a refresh, which is in the history then."""
+    plan, name = settings.plan, history.name
+    assert plan.ingest is not None
+    assert plan.limits is not None
+    # All settings of table and fit that decide the result.
+    decided = {"data": deciding(plan.ingest), "fit": deciding(plan.settings)}
+    data = ingest_changed(plan.ingest)
+    last, source = history.last_made, _digest_of(data)
+    if last and not settings.force and (last.source, last.settings) == (source, decided):
+        return _unchanged(settings, history, last)
+    published = None if saved_run_path(name) is None else load_model(name)
+    run = refresh_run(name, 1 + len(history.runs))
+    fit_settings, start = _fit_settings(plan.stored_as(data.info.folder), run, data, published)
+    labelled = label_of(data, fit_settings)
+    fitted, new = fit_and_save(fit_settings, data, start)
+    comparison, equal = None, share_of_equal_rows(labelled)
+    if published is not None:
+        report_progress(0.97, "compare with the published run")
+        current = history.published or name
+        rows = (history.equal_rows_of(current), equal)
+        comparison = compare(current, published, new, labelled, plan.limits, equal_rows=rows)
+    outcome: dict[str, Any] = {"reasons": doubts(fitted, comparison)}
+    state = SUSPICIOUS if outcome["reasons"] else PUBLISHED
+    if state == PUBLISHED:
+        history.publish(run)
+        outcome = outputs_or_reason(settings, name, new)
+    record = RefreshResult(
+        name=name,
+        state=state,
+        run=run,
+        file=_file_of(plan),
+        rows=fitted.rows,
+        equal_rows=equal,
+        objective=fitted.objective,
+        seconds=fitted.seconds,
+        iterations=fitted.iterations,
+        comparison=comparison,
+        source=source,
+        settings=decided,
+        model_hash=model_hash(run),
+        dataset=fitted.dataset,
+        **outcome,
+    )
+    return history.add(record)
 
-    def __init__(self, plan: RunFile, history: History) -> None:
-        assert plan.ingest is not None
-        assert plan.limits is not None
-        self._plan, self._history, self._limits = plan, history, plan.limits
-        self._ingest = replace(plan.ingest, force=True)
-        self._name, self._file = history.name, _file_of(plan)
 
-    def run(self, *, force: bool) -> RefreshResult:
-        """Return the result of the refresh, which is in the history then."""
-        # All settings of table and fit that decide the result.
-        settings = {"data": deciding(self._ingest), "fit": deciding(self._plan.settings)}
-        data = ingest_changed(self._ingest)
-        last, source = self._history.last_made, _digest_of(data)
-        if last and not force and (last.source, last.settings) == (source, settings):
-            return self._unchanged(last)
-        has_run = saved_run_path(self._name) is not None
-        published = load_model(self._name) if has_run else None
-        run = refresh_run(self._name, 1 + len(self._history.runs))
-        labelled, fitted, new = self._fit(run, data, published)
-        comparison, equal = None, share_of_equal_rows(labelled)
-        if published is not None:
-            report_progress(0.97, "compare with the published run")
-            current = self._history.published or self._name
-            rows = (self._history.equal_rows_of(current), equal)
-            comparison = compare(current, published, new, labelled, self._limits, equal_rows=rows)
-        outcome: dict[str, Any] = {"reasons": doubts(fitted, comparison)}
-        state = SUSPICIOUS if outcome["reasons"] else PUBLISHED
-        if state == PUBLISHED:
-            self._history.publish(run)
-            outcome = outputs_or_reason(lambda: self._plan, self._name, new)
-        record = replace(self._record_of(run, new, state), equal_rows=equal)
-        return self._history.add(
-            replace(record, comparison=comparison, source=source, settings=settings, **outcome)
-        )
+def _unchanged(settings: RefreshSettings, history: History, last: RefreshResult) -> RefreshResult:
+    """Record that there is nothing to fit; write outputs that are stale."""
+    progress_note("the source is as it was: nothing to fit")
+    if last.state == SUSPICIOUS:
+        return history.add(replace(last, written=()))
+    outputs: dict[str, Any] = {"written": (), "reasons": ()}
+    later = history.records[history.records.index(last) :]
+    if last.reasons and not any(each.state == UNCHANGED for each in later):
+        outputs = outputs_or_reason(settings, history.name)
+    state = FAILED if outputs["reasons"] else UNCHANGED
+    return history.add(
+        replace(last, state=state, comparison=None, source="", settings={}, **outputs)
+    )
 
-    def _record_of(self, run: str, model: Model, state: str) -> RefreshResult:
-        """Return the record of a run that was made, without its source."""
-        return RefreshResult(
-            name=self._name,
-            state=state,
-            run=run,
-            file=self._file,
-            model_hash=model_hash(run),
-            dataset=model.config["dataset"],
-            **numbers_of(model.metrics),
-        )
 
-    def _unchanged(self, last: RefreshResult) -> RefreshResult:
-        """Record that there is nothing to fit; write outputs that are stale."""
-        progress_note("the source is as it was: nothing to fit")
-        if last.state == SUSPICIOUS:
-            return self._history.add(replace(last, written=()))
-        outputs: Mapping[str, Any] = _NO_OUTPUTS
-        later = self._history.records[self._history.records.index(last) :]
-        if last.reasons and not any(each.state == UNCHANGED for each in later):
-            outputs = outputs_or_reason(lambda: self._plan, self._name)
-        record = replace(last, comparison=None, source="", settings={})
-        state = FAILED if outputs["reasons"] else UNCHANGED
-        return self._history.add(replace(record, state=state, **outputs))
+def _fit_settings(
+    plan: RunFile, run: str, data: Dataset, published: Model | None
+) -> tuple[FitSettings, Model | None]:
+    """Return the settings of the fit `run`, and the published model to start from.
 
-    def _fit(
-        self, run: str, data: Dataset, published: Model | None
-    ) -> tuple[LabelledDataset, FitResult, Model]:
-        """Fit W to the table, from the published one if the columns are the same."""
-        settings = self._plan.stored_as(data.info.folder).settings
-        assert isinstance(settings, FitSettings)
-        settings = replace(settings, run=run, force=True)
-        start = None
-        if published is not None and published.feature_names == data.feature_names:
-            q = len(published.components)
-            if settings.n_components in (None, q):
-                settings = replace(settings, n_components=q)
-                # Its criterion chose that W, and fitted it.
-                stayed = published.metrics["status"] == Status.START.value
-                if published.config["criterion"] == settings.criterion and not stayed:
-                    start, settings = published, replace(settings, start_from=self._name)
-        return label_of(data, settings), *fit_and_save(settings, data, start)
+    It starts from that if the columns are the same, and the number of new features.
+    """
+    assert isinstance(plan.settings, FitSettings)
+    settings = replace(plan.settings, run=run, force=True)
+    if published is None or published.feature_names != data.feature_names:
+        return settings, None
+    if settings.n_components not in (None, published.n_components):
+        return settings, None
+    settings = replace(settings, n_components=published.n_components)
+    # Its criterion chose that W, and fitted it.
+    stayed = published.metrics["status"] == Status.START.value
+    if stayed or published.config["criterion"] != settings.criterion:
+        return settings, None
+    return replace(settings, start_from=plan.settings.run), published
 
 
 def _digest_of(data: Dataset) -> str:
@@ -228,16 +224,13 @@ def write_outputs(
 
 
 def outputs_or_reason(
-    plan: Callable[[], RunFile], run: str, model: Model | None = None
+    settings: RefreshSettings, run: str, model: Model | None = None
 ) -> dict[str, Any]:
-    """Write the outputs of a run; return the fields of its record: paths, and what is stale.
-
-    `plan` returns the run file, or raises a SettingsError.
-    """
+    """Write the outputs of a run; return the fields of its record: paths, and what is stale."""
     written: list[str] = []
     reasons: tuple[str, ...] = ()
     try:
-        written.extend(path for path, _ in write_outputs(plan(), run, model))
+        written.extend(path for path, _ in write_outputs(settings.plan, run, model))
     except (FlowError, StorageError) as error:
         reasons = (f"outputs of the run file are stale: {error}",)
     return {"written": tuple(written), "reasons": reasons}
@@ -250,35 +243,24 @@ def rollback(run: str) -> RefreshResult:
     that was published before it.
     """
     is_name = bool(record_paths(run))
-    name = run if is_name else _published_name(run)
+    name = run if is_name else run.rpartition("-")[0]
+    if not (name and record_paths(name)):
+        raise SettingsError(f"{run!r} is no run of a refresh")
     with publishing(name) as history:
         target = history.before if is_name else run
         if target is None:
             raise FlowError(f"no run of {name!r} was published before {history.published}")
-        record = _record_of(history, target)
+        records = {each.run: each for each in history.records if each.run}
+        if target not in records:
+            have = ", ".join(each for each in records if not records[each].pruned)
+            raise SettingsError(f"{target!r} is no run of a refresh; there are {have}")
+        record = records[target]
+        if record.pruned:
+            raise SettingsError(
+                f"the files of {target!r} were removed, for it is an old run (`keep` in [refresh] "
+                "sets how many stay)",
+                "keep",
+            )
         history.publish(target)
-        outputs = outputs_or_reason(partial(read_run_file, Path(history.file)), name)
-        now = replace(record, state=ROLLED_BACK, times=1, comparison=None, **outputs)
-        return history.add(now)
-
-
-def _published_name(run: str) -> str:
-    name = run.rpartition("-")[0]
-    if not (name and record_paths(name)):
-        raise SettingsError(f"{run!r} is no run of a refresh")
-    return name
-
-
-def _record_of(history: History, run: str) -> RefreshResult:
-    """Return the record of a run; raise a SettingsError unless the history has it, with files."""
-    records = {each.run: each for each in history.records if each.run}
-    if run in records and records[run].pruned:
-        raise SettingsError(
-            f"the files of {run!r} were removed, for it is an old run (`keep` in [refresh] sets "
-            "how many stay)",
-            "keep",
-        )
-    if run not in records:
-        have = ", ".join(each for each in records if not records[each].pruned)
-        raise SettingsError(f"{run!r} is no run of a refresh; there are {have}")
-    return records[run]
+        outputs = outputs_or_reason(RefreshSettings(file=history.file), name)
+        return history.add(replace(record, state=ROLLED_BACK, times=1, comparison=None, **outputs))

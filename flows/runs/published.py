@@ -8,35 +8,18 @@ from __future__ import annotations
 
 import getpass
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any
+from functools import cached_property
 
 from flows.errors import FlowError
-from flows.results.refresh import (
-    FAILED,
-    PUBLISHED,
-    RefreshResult,
-    refresh_records,
-)
+from flows.results.refresh import FAILED, PUBLISHED, RefreshResult, refresh_records
 from flows.services.leases import REFRESH, find_lease, hold_lease
 from flows.services.liveness import SET_BY_WORKERS
-from storage import (
-    DamagedStore,
-    model_hash,
-    publish_run,
-    remove_run,
-    write_record,
-)
+from storage import DamagedStore, model_hash, publish_run, remove_run, write_record
 from storage.refreshes import remove_record
-
-
-def numbers_of(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metrics of a run that its record in a history has."""
-    names = ("rows", "objective", "iterations", "seconds")
-    return {key: metrics[key] for key in names if key in metrics}
 
 
 class History:
@@ -67,7 +50,7 @@ class History:
         """The record of the newest run, None if there is no run."""
         return next((each for each in reversed(self.records) if each.made_run), None)
 
-    @property
+    @cached_property
     def published(self) -> str | None:
         """The run that is the published one, None if it is none of them."""
         digest = model_hash(self.name)
@@ -108,6 +91,7 @@ class History:
         """Publish a run; raise FlowError if what is published is another process's by now."""
         self._check()
         publish_run(run, self.name)
+        self.published = run
 
     def prune(self, keep: int) -> None:
         """Remove the files of old runs, whose records stay.

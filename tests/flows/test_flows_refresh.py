@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from base64 import b64decode
+from collections import Counter
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -269,18 +270,23 @@ def test_stale_outputs_are_written_by_the_next_night(here, run_file):
 
 
 @pytest.mark.long
-def test_a_refresh_reads_its_run_file_once_and_loads_the_published_model_alone(
-    here, run_file, monkeypatch
-):
+def test_a_refresh_reads_and_checks_each_file_once(here, run_file, monkeypatch):
     run_file.write_text(WITHOUT_PAGE)  # with a table to project
     refreshed(here, run_file)
     write_part(run_file.parent, "b", 40)
-    modules = ("refreshes.refresh", "runs.fit", "runs.transform")
-    loads = [f"flows.{each}.load_model" for each in modules]
-    calls = noted_calls(monkeypatch, "flows.settings.run_file.read_run_file", *loads)
-    assert refresh(RefreshSettings(file=str(run_file))).state == "published"
-    counted = sorted((name, Path(first).name) for name, first in calls)
-    assert counted == [("load_model", "sales"), ("read_run_file", "run.toml")]
+    loads = [f"flows.{each}.load_model" for each in ("refreshes.refresh", "runs.fit")]
+    calls = noted_calls(
+        monkeypatch,
+        "flows.settings.run_file.read_run_file",
+        "flows.refreshes.refresh.check_refreshable",
+        "flows.runs.published.model_hash",
+        "flows.runs.transform.load_model",
+        *loads,
+    )
+    assert refreshed(here, run_file)["state"] == "published"
+    counted = Counter(name for name, *_ in calls)
+    # The command itself looks at the end which run is published.
+    assert counted == {"read_run_file": 1, "check_refreshable": 1, "load_model": 1, "model_hash": 2}
 
 
 @pytest.mark.parametrize(
