@@ -22,7 +22,7 @@ from flows.progress.watching import progress_note
 from flows.services.dask import SCHEDULER, scheduler_settings
 from flows.services.service import HOST, live_record
 from flows.settings.base import CLUSTER_FILE, UP, check_scheduler, is_address
-from flows.settings.toml_tables import TableError, expanded, parse_toml, read_table
+from flows.settings.toml_tables import expanded, parse_toml, read_table
 
 # A worker ends after Dask's adaptive scaling, which checks once a second, has found it idle this
 # many times. That is long, because a new job would have to queue.
@@ -245,5 +245,5 @@ def read_cluster(file: Path) -> DaskCluster:
     table = parse_toml(file, "cluster file", "those in docs/clusters.md")
     try:
         return read_table(DaskCluster, table, file.parent)
-    except TableError as error:
+    except SettingsError as error:
         raise SettingsError(f"{file}: {error}") from error

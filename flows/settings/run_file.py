@@ -27,17 +27,7 @@ from flows.settings.runs import (
     SavedRunSettings,
     SearchSettings,
 )
-from flows.settings.toml_tables import (
-    KeyPath,
-    RelativePath,
-    TableError,
-    expanded,
-    key_text,
-    line_of,
-    parse_toml,
-    read_table,
-    within,
-)
+from flows.settings.toml_tables import RelativePath, expanded, parse_toml, read_table, within
 from flows.settings.unsupervised import ClusterSettings
 
 # The table that a run file must have one of: it names the flow and has its settings.
@@ -46,14 +36,14 @@ FLOWS: Mapping[str, type[SavedRunSettings]] = {
     "crossval": CrossvalSettings,
     "cluster": ClusterSettings,
 }
-# Where a run file has these settings of a flow, which are not in its table: with the keys to it.
-_ELSEWHERE: Mapping[str, tuple[str, KeyPath]] = {
-    "dataset": ("`source` in [data]", ("data", "source")),
-    "split": ("`split` in [data]", ("data", "split")),
-    "label": ("`label` in [data]", ("data", "label")),
-    "run": ("`run` at the top of the file", ("run",)),
-    "force": ("--force on the command line", ()),
-    "afresh": ("--afresh on the command line", ()),
+# Where these settings of a flow are given, which are not in its table.
+_ELSEWHERE: Mapping[str, str] = {
+    "dataset": "`source` in [data]",
+    "split": "`split` in [data]",
+    "label": "`label` in [data]",
+    "run": "`run` at the top of the file",
+    "force": "--force on the command line",
+    "afresh": "--afresh on the command line",
 }
 
 
@@ -156,28 +146,17 @@ class RefreshTable(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileTables(Checked):
+class FileTables:
     """The keys at the top of a run file, and its tables."""
 
+    data: DataTable  # type: ignore[valid-type]
     run: str | None = setting(None, about="Name of the saved run. Default: from data and kernel.")
     report: RelativePath | None = setting(None, about="Page to write: .html, .md or .json.")
-    transform: tuple[TransformTable, ...] = setting(  # type: ignore[valid-type]
-        (), about="Rows to project after the fit."
-    )
-    refresh: RefreshTable | None = setting(
-        None,
-        about="With this table `ism-dask run` refreshes the run: its limits, and what it keeps.",
-    )
-    data: DataTable = setting(about="What is read, and how.")  # type: ignore[valid-type]
-    fit: FitTable | None = setting(  # type: ignore[valid-type]
-        None, about="Settings of fit."
-    )
-    crossval: CrossvalTable | None = setting(  # type: ignore[valid-type]
-        None, about="Settings of crossval."
-    )
-    cluster: ClusterTable | None = setting(  # type: ignore[valid-type]
-        None, about="Settings of cluster."
-    )
+    transform: tuple[TransformTable, ...] = ()  # type: ignore[valid-type]
+    refresh: RefreshTable | None = None  # with it `ism-dask run` refreshes the run
+    fit: FitTable | None = None  # type: ignore[valid-type]
+    crossval: CrossvalTable | None = None  # type: ignore[valid-type]
+    cluster: ClusterTable | None = None  # type: ignore[valid-type]
 
 
 @dataclass(frozen=True)
@@ -199,7 +178,7 @@ class RunFile:
 
 
 def read_run_file(path: Path, *, force: bool = False, afresh: bool = False) -> RunFile:
-    """Read a run file and check all of it; raise SettingsError with the line of what is wrong.
+    """Read a run file and check all of it; raise SettingsError if anything is wrong.
 
     `force` and `afresh` are settings of the run that the file does not have.
     """
@@ -208,57 +187,48 @@ def read_run_file(path: Path, *, force: bool = False, afresh: bool = False) -> R
         flow = _flow_of(tables)
         file: Any = read_table(FileTables, tables, path.parent)
         _check_outputs(path, flow, file)
-        common = {
-            "dataset": file.data.source, "split": file.data.split, "label": file.data.label,
-            "run": file.run, "force": force, "afresh": afresh,
-        }  # fmt: skip
-        settings = _settings(flow, getattr(file, flow), common)
+        settings = _settings(flow, file, force=force, afresh=afresh)
         ingest = _ingest_settings(file.data, settings, force=force)
-    except TableError as error:
-        line = line_of(path.read_text(encoding="utf-8"), error.path)
-        where = f"{path}, line {line}" if line else str(path)
-        raise SettingsError(f"{where}: {error}") from error
-    outputs = {"transforms": file.transform, "report": file.report, "limits": file.refresh}
-    return RunFile(path, flow, ingest, settings, **outputs)
+    except SettingsError as error:
+        raise SettingsError(f"{path}: {error}") from error
+    return RunFile(path, flow, ingest, settings, file.transform, file.report, file.refresh)
+
+
+def _flow_of(tables: Mapping[str, Any]) -> str:
+    """Return which flow a run file names; raise SettingsError unless it is exactly one."""
+    named = [name for name in FLOWS if name in tables]
+    for name in (each for each in named if isinstance(tables[each], dict)):
+        for key in tables[name].keys() & _ELSEWHERE.keys():
+            raise SettingsError(f"`{name}.{key}` is in the wrong place: give {_ELSEWHERE[key]}")
+    if len(named) != 1:
+        expected = " or ".join(f"[{name}]" for name in FLOWS)
+        had = " and ".join(f"[{name}]" for name in named) or "none of them"
+        raise SettingsError(f"the file has {had}; expected one table {expected}")
+    return named[0]
 
 
 def _check_outputs(path: Path, flow: str, file: Any) -> None:
-    """Raise TableError if a file to write is one to read, or the run file itself."""
+    """Raise SettingsError if a file to write is one to read, or the run file itself."""
     if flow == "crossval" and file.transform:
-        raise TableError("crossval saves no W to project rows with; use [fit]", ("transform", 0))
-    outputs: dict[KeyPath, Path] = {
-        ("transform", number, "out"): each.out for number, each in enumerate(file.transform)
-    }
+        raise SettingsError("crossval saves no W to project rows with; use [fit]")
+    outputs = {f"transform[{n}].out": each.out for n, each in enumerate(file.transform)}
     if file.report is not None:
-        outputs["report",] = file.report
+        outputs["report"] = file.report
     sources = (file.data.source, *(each.source for each in file.transform))
     read = {path.resolve(), *(Path(each).resolve() for each in sources)}
     for key, out in outputs.items():
         if out.resolve() in read:
-            raise TableError(f"`{key_text(key)}` is {str(out)!r}, which the run reads", key)
+            raise SettingsError(f"`{key}` is {str(out)!r}, which the run reads")
 
 
-def _settings(flow: str, table: Any, common: Mapping[str, Any]) -> SavedRunSettings:
-    """Return the settings of a flow from its table, and from what all flows of a file share."""
+def _settings(flow: str, file: Any, **given: Any) -> SavedRunSettings:
+    """Return the settings of a flow from its table, and from the other keys of the file."""
+    data, table = file.data, dataclasses.asdict(getattr(file, flow))
+    common = {"dataset": data.source, "split": data.split, "label": data.label, "run": file.run}
     try:
-        return FLOWS[flow](**dataclasses.asdict(table), **common)
+        return FLOWS[flow](**table, **common, **given)
     except SettingsError as error:
-        _, place = _ELSEWHERE.get(next(iter(error.settings), ""), ("", ()))
-        raise (TableError(str(error), place) if place else within(error, flow)) from error
-
-
-def _flow_of(tables: Mapping[str, Any]) -> str:
-    """Return which flow a run file names; raise TableError unless it is exactly one."""
-    named = [name for name in FLOWS if name in tables]
-    for name in (each for each in named if isinstance(tables[each], dict)):
-        for key in tables[name].keys() & _ELSEWHERE.keys():
-            wrong = f"`{name}.{key}` is in the wrong place: give {_ELSEWHERE[key][0]}"
-            raise TableError(wrong, (name, key))
-    if len(named) != 1:
-        expected = " or ".join(f"[{name}]" for name in FLOWS)
-        had = " and ".join(f"[{name}]" for name in named) or "none of them"
-        raise TableError(f"the file has {had}; expected one table {expected}", tuple(named[-1:]))
-    return named[0]
+        raise error if {*error.settings[:1]} & {*_ELSEWHERE} else within(error, flow) from error
 
 
 def _ingest_settings(

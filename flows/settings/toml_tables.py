@@ -40,18 +40,10 @@ def _from_folder(path: Path, info: ValidationInfo) -> Path:
 RelativePath = Annotated[Path, AfterValidator(_from_folder)]
 
 
-class TableError(SettingsError):
-    """A key or a value that is not allowed; `path` leads to it."""
-
-    def __init__(self, message: str, path: KeyPath = (), *settings: str) -> None:
-        super().__init__(message, *(settings or ([key_text(path)] if path else ())))
-        self.path = path
-
-
 def read_table(kind: type[T], values: Mapping[str, Any], folder: Path | None = None) -> T:
     """Make a dataclass from plain values, such as a TOML table in a file of `folder`.
 
-    Raise TableError for a key that is unknown or missing, a value of another type or beyond its
+    Raise SettingsError for a key that is unknown or missing, a value of another type or beyond its
     bounds, and values for which the dataclass raises ValueError.
     """
     # As JSON, in which pydantic's strict mode has lists for tuples, and tables for dataclasses.
@@ -59,24 +51,24 @@ def read_table(kind: type[T], values: Mapping[str, Any], folder: Path | None = N
     try:
         made: T = _adapter(kind).validate_json(text, strict=True, extra="forbid", context=folder)
     except ValidationError as error:
-        raise _first_error(kind, values, error) from error
+        raise _clearest_error(kind, values, error) from error
     return made
 
 
-def within(error: ValueError, *table: str | int) -> TableError:
+def within(error: ValueError, *table: str | int) -> SettingsError:
     """Return an error of a dataclass as the error of the table that it was made from.
 
     The settings that its message names are then keys of this table. The message of an error that is
     none of ours begins with the name of a key.
     """
     message, names = str(error), getattr(error, "settings", ())
-    if not names:
+    if not names and table:
         sign = ": " if isinstance(error, SettingsError) else "."
-        return TableError(f"{key_text(table)}{sign}{message}" if table else message, table)
-    keys = [key_text((*table, name)) for name in names]
-    for name, key in zip(names, keys, strict=True):
+        return SettingsError(f"{key_text(table)}{sign}{message}")
+    keys = {name: key_text((*table, name)) for name in names}
+    for name, key in keys.items():
         message = message.replace(f"`{name}`", f"`{key}`")
-    return TableError(message, (*table, names[0]), *keys)
+    return SettingsError(message, *keys.values())
 
 
 def key_text(path: KeyPath) -> str:
@@ -104,23 +96,28 @@ _EXPECTED = {
 }
 
 
-def _first_error(kind: Any, values: Any, error: ValidationError) -> TableError:
-    """Return the first error of a validation, an unknown key before all others."""
-    errors = sorted(error.errors(), key=lambda each: each["type"] != _UNKNOWN)
-    located = [(_path_of(each["loc"], values), each) for each in errors]
-    # A union has an error for each of its types: the one that says most is not on the type.
-    first = located[0][0]
+def _clearest_error(kind: Any, values: Any, error: ValidationError) -> SettingsError:
+    """Return the error of a validation that says most: an unknown key before all others.
+
+    A union has an error for each of its types, of which one that is not on the type says more.
+    """
+    located = [(_path_of(each["loc"], values), each) for each in error.errors()]
     path, wrong = max(
-        (each for each in located if each[0][: len(first)] == first),
-        key=lambda each: (each[1]["type"] not in _EXPECTED, len(each[0])),
+        located,
+        key=lambda each: (
+            each[1]["type"] == _UNKNOWN,
+            each[1]["type"] not in _EXPECTED,
+            len(each[0]),
+        ),
     )
+    key = key_text(path)
     if wrong["type"] == _UNKNOWN:
         names = _names_at(kind, path[:-1])
         advice = did_you_mean(str(path[-1]), names) or f"expected one of {', '.join(names)}"
-        return TableError(f"`{key_text(path)}` is no setting; {advice.strip()}", path)
+        return SettingsError(f"`{key}` is no setting; {advice.strip()}", key)
     if wrong["type"] == "missing":
-        name = key_text((*path, str(wrong["loc"][-1])))
-        return TableError(f"`{name}` is missing; it has no default", path)
+        key = key_text((*path, str(wrong["loc"][-1])))
+        return SettingsError(f"`{key}` is missing; it has no default", key)
     if wrong["type"] == "value_error":
         return within(wrong["ctx"]["error"], *path)
     kinds = dict.fromkeys(
@@ -129,7 +126,7 @@ def _first_error(kind: Any, values: Any, error: ValidationError) -> TableError:
         if at == path
     )
     value = "a table" if isinstance(wrong["input"], dict) else repr(wrong["input"])
-    return TableError(f"`{key_text(path)}` is {value}; expected {' or '.join(kinds)}", path)
+    return SettingsError(f"`{key}` is {value}; expected {' or '.join(kinds)}", key)
 
 
 def _path_of(location: KeyPath, values: Any) -> KeyPath:
@@ -163,18 +160,3 @@ def parse_toml(file: Path, title: str, example: str) -> dict[str, Any]:
         ) from error
     except (ValueError, RecursionError) as error:  # no TOML, or no UTF-8, or nested without end
         raise SettingsError(f"the {title} {file} is no TOML: {error}") from error
-
-
-def line_of(text: str, path: KeyPath) -> int | None:
-    """Return the number of the line that a key of a TOML text, or else its table, begins at."""
-    line, deepest = None, 0
-    lines, begin = text.splitlines(), 1
-    for end in range(1, len(lines) + 1):
-        try:
-            tables = tomllib.loads("\n".join(lines[:end]))
-        except tomllib.TOMLDecodeError:  # in the middle of a value of several lines
-            continue
-        if (depth := len(_path_of(path, tables))) > deepest:
-            deepest, line = depth, begin
-        begin = end + 1
-    return line
