@@ -1,7 +1,5 @@
 """How sure a fit is: intervals by curvature, and certificates."""
 
-import copy
-
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -171,21 +169,6 @@ def test_curvature_and_influences_are_differences_of_the_loss(kernel, signs, wei
     assert size == pytest.approx(counts.sum())
     assert_allclose(hessian, second, atol=1e-5 * np.abs(hessian).max())
     assert_allclose(squares, influences.T @ influences, atol=1e-5 * np.abs(squares).max())
-
-
-def test_intervals_agree_with_fits_to_resampled_rows(fitted, sure):
-    model, replicates = copy.copy(fitted).set_params(warm_start=True), []
-    for seed in range(39):
-        drawn = np.random.default_rng(seed).integers(150, size=150)
-        replicates.append(copy.copy(model).fit(X[drawn], Y[drawn]).weights_.T)
-    refits = Intervals.from_replicates(fitted, replicates)
-    for name in ("distance_interval", "standardized_interval"):
-        ratio = np.divide(getattr(sure, name), getattr(refits, name))
-        assert ((ratio > 0.6) & (ratio < 1.6)).all(), name
-    assert sorted(sure.separated) == sorted(refits.separated) == [0, 1]
-    assert_allclose(sure.standard_errors, refits.standard_errors, rtol=0.6, atol=5e-3)
-    low, high = sure.standardized_interval
-    assert low < subspace_distance(np.eye(5)[:, :2], fitted.components_.T) < high
 
 
 def test_intervals_depend_on_neither_order_nor_units_nor_storage_nor_rows_of_weight_zero(

@@ -19,7 +19,6 @@ from ism_dask.criteria.landmark_regression import (
 )
 from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.kernels import Gaussian, Laplacian, Polynomial
-from ism_dask.linalg.subspaces import subspace_distance
 from ism_dask.rows.shards import cut
 from ism_dask.selection.rules import RULES
 
@@ -113,17 +112,6 @@ def _sine(n, seed=0, d=6):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, d))
     return X, np.sin(1.5 * X[:, 0]) + X[:, 1] * X[:, 2] / 2 + 0.3 * rng.normal(size=n)
-
-
-@pytest.mark.long
-def test_more_rows_lead_nearer_to_the_truth():
-    truth, apart = np.eye(6)[:, :3], []
-    for n in (400, 6400):
-        fits = [PredictiveIKDR(3, max_features=None, target="linear") for _ in range(3)]
-        fits = [fit.fit(*_sine(n, seed)) for seed, fit in enumerate(fits)]
-        apart.append(np.mean([subspace_distance(truth, each.components_.T) for each in fits]))
-    # The square root of the ratio of the rows is 4.
-    assert apart[1] < 0.4 * apart[0]
 
 
 def test_a_network_starts_where_rows_are_many(monkeypatch):

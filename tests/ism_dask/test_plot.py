@@ -26,7 +26,6 @@ from ism_dask import (
 )
 from ism_dask.kernels import Gaussian
 from ism_dask.pictures import drawing
-from ism_dask.pictures.drawing import mean_along
 
 X, Y = load_wine(return_X_y=True, as_frame=True)
 
@@ -220,18 +219,6 @@ def test_a_response_has_the_weights_and_their_intervals_below():
     assert_allclose(_ends(shares), (result.shares_low[most], result.shares_high[most]))
     with pytest.raises(ValueError, match="`top` must be a whole number"):
         plot.shares(result, top=0)
-
-
-def test_the_band_of_a_response_holds_the_mean():
-    inside = []
-    for seed, mean in enumerate([np.sin, np.square, np.zeros_like] * 5):
-        rng = np.random.default_rng(seed)
-        z = rng.normal(size=200)
-        y = mean(2 * z) + np.exp(z / 2) * rng.normal(size=200)
-        places, (_, low, high) = mean_along(z, y[:, None])
-        held = (low[:, 0] <= mean(2 * places)) & (mean(2 * places) <= high[:, 0])
-        inside.append(held[np.abs(places) < 2].mean())
-    assert 0.8 < np.mean(inside) < 0.98
 
 
 @pytest.mark.parametrize(

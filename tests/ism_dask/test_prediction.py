@@ -18,7 +18,6 @@ from sklearn.preprocessing import scale
 from benchmarks.studies.designs import DESIGNS, distance, seeded
 from ism_dask import ComponentsWarning, PredictiveIKDR, dependence_test
 from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
-from ism_dask.estimators.problem import supervised_problem
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg import cholesky
 from ism_dask.linalg.eigen import inverse_covariance
@@ -301,18 +300,6 @@ def test_rows_out_of_memory_have_the_same_answer(monkeypatch):
     assert _apart(here, there) < 0.01
     # The order of the rows is another one, and so may be the ridge.
     assert there.objective_ == pytest.approx(here.objective_, rel=0.03)
-
-
-@pytest.mark.parametrize("sides", [{}, {"avoid": np.arange(120.0) % 9}])
-def test_functions_of_y_are_those_of_repeated_rows(sides):
-    y = np.column_stack([NUMBERS, X[:, 0] ** 2])
-    weights = np.random.default_rng(4).integers(0, 9, size=120)
-    rows, model = np.repeat(np.arange(120), weights), PredictiveIKDR(2)
-    copied = {name: s[rows] for name, s in sides.items()}
-    weighted = supervised_problem(model, X, y, weights, **sides).in_order()
-    repeated = supervised_problem(model, X[rows], y[rows], **copied).in_order()
-    one, two = (each.targets["law"].Y for each in (weighted, repeated))
-    assert_allclose(one @ one.T, two @ two.T, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["outlying y", "skewed times", "spread"])

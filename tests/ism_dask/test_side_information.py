@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import dask.array as da
 import numpy as np
 import pandas as pd
 import pytest
@@ -107,14 +106,6 @@ def test_new_features_do_not_tell_what_they_avoid():
     assert fair.report_.avoided.features > 0.1
     assert abs(fair.report_.avoided.new_features) < 0.01
     assert plain.report_.avoided is None
-
-
-@pytest.mark.parametrize("argument", ["avoid", "given"])
-def test_chunked_rows_are_those_in_memory(argument):
-    X, y, s = _confounded(120, 5)
-    model, lazy = PredictiveIKDR(1, kernel=Gaussian(sigma=2.0)), da.from_array(X, chunks=(60, 6))
-    chunked, whole = (clone(model).fit(each, y, **{argument: s}) for each in (lazy, X))
-    assert_allclose(chunked.components_, whole.components_, atol=1e-4)
 
 
 def test_given_finds_the_direct_effect():
