@@ -43,50 +43,47 @@ def course(result: FitResult | ClusterResult, model: Model | None) -> Iterator[F
     """Yield the figures of the iterations or rounds: the objective, and the residual or change."""
     if model is None:
         return
-    which, measure, limit = "", result.measure, result.tolerance
+    which, unit, note = "", "iteration", "The best W is saved."
+    objectives = [each["objective"] for each in model.history]
     if isinstance(result, ClusterResult):
-        which, note = say("figure.of_last_round"), say("figure.rounds", J=number(result.objective))
-        yield from _objective([each.objective for each in result.rounds], "round", note)
+        which, unit = say("figure.of_last_round"), "round"
+        note = say("figure.rounds", J=number(result.objective))
+        objectives = [each.objective for each in result.rounds]
+    if finite := _finite(objectives):
+        numbers, values = [*finite], [*finite.values()]
+        start = f"from {number(values[0])} to " if len(values) > 1 else ""
+        count = count_noun(len(values), unit)
+        about = f"The objective by {unit}, {start}{number(values[-1])} in {count}. {note}"
+        points: dict[str, Any] = {"numbers": numbers, "values": values, "unit": unit}
+        yield drawn("Convergence", about, drawing.draw_objective, **points)
+    if isinstance(result, ClusterResult):
+        moves = [each.movement for each in result.rounds]
         about = f"The {say('measure.movement')}, by round."
-        moves, most = [each.movement for each in result.rounds], result.settings["outer_tol"]
-        shown = {"measure": "movement", "limit": most}
-        yield from _by_step("Settling of the rounds", about, moves, "round", **shown)
-    else:
-        objectives = [each["objective"] for each in model.history]
-        yield from _objective(objectives, "iteration", "The best W is saved.")
+        shown = {"measure": "movement", "limit": result.settings["outer_tol"]}
+        yield from _settling("Settling of the rounds", about, moves, "round", **shown)
     if not model.history:
         return
+    measure, limit = result.measure, result.tolerance
     values = [each.get(measure, 0.0) for each in model.history]
     last, words = values[-1], say(f"measure.{measure}")
     about = say("figure.settling", last=last, tolerance=limit, measure=words, which=which)
     if measure == "residual" and (result.residual > limit) != (last > limit):
         about += say("figure.true_residual", residual=result.residual)
-    yield from _by_step("Settling", about, values, "iteration", measure=measure, limit=limit)
+    yield from _settling("Settling", about, values, "iteration", measure=measure, limit=limit)
 
 
-def _objective(values: Sequence[float], unit: str, note: str) -> Iterator[Figure]:
-    """Draw J by iteration or, for a clustering, by round."""
-    finite = [each for each in values if math.isfinite(each)]
-    if finite:
-        start = f"from {number(finite[0])} to " if len(finite) > 1 else ""
-        count = count_noun(len(finite), unit)
-        about = f"The objective by {unit}, {start}{number(finite[-1])} in {count}. {note}"
-        yield from _by_step("Convergence", about, values, unit, draw=drawing.draw_objective)
-
-
-def _by_step(
-    title: str,
-    caption: str,
-    values: Sequence[float],
-    unit: str,
-    draw: Callable[..., Any] = drawing.draw_measure,
-    **more: Any,
+def _settling(
+    title: str, caption: str, values: Sequence[float], unit: str, **shown: Any
 ) -> Iterator[Figure]:
-    """Draw the finite ones among values by iteration or round, a measure if it has several."""
-    points = {k: value for k, value in enumerate(values, start=1) if math.isfinite(value)}
-    if points and (draw is drawing.draw_objective or len(points) > 1):
-        more |= {"numbers": list(points), "values": list(points.values()), "unit": unit}
-        yield drawn(title, caption, draw, **more)
+    """Draw a measure and its limit by iteration or round, if it has several finite values."""
+    if len(finite := _finite(values)) > 1:
+        shown |= {"numbers": [*finite], "values": [*finite.values()], "unit": unit}
+        yield drawn(title, caption, drawing.draw_measure, **shown)
+
+
+def _finite(values: Sequence[float]) -> dict[int, float]:
+    """Return the finite ones among values, by their numbers from 1."""
+    return {k: value for k, value in enumerate(values, start=1) if math.isfinite(value)}
 
 
 def findings(result: FitResult | ClusterResult, model: Model | None) -> Iterator[Figure]:

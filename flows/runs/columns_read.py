@@ -56,7 +56,10 @@ def schema_cells(schema: TableSchema) -> list[list[str]]:
     Neighbours that are read alike share one.
     """
     rows = []
-    alike = groupby(schema.features, lambda each: _facts(each, schema.options.missing))
+    alike = groupby(
+        schema.features,
+        lambda each: (f"{each.missing:,}", _encoding_words(each, schema.options.missing)),
+    )
     for (missing, words), group in alike:
         names = [shortened(feature.name) for feature in group]
         if len(names) < _SEVERAL:
@@ -121,12 +124,8 @@ def _looks_like_label(column: Column) -> bool:
     return column.name.casefold() in _LABELS or is_few
 
 
-def _facts(feature: Column, missing: str) -> tuple[str, str]:
-    """Return the number of gaps of a feature, and how it is read."""
-    return f"{feature.missing:,}", _encoding_words(feature, missing)
-
-
 def _encoding_words(feature: Column, missing: str) -> str:
+    """Return how a feature is read."""
     words = feature.kind
     if feature.kind == CATEGORY:
         words = f"{len(feature.levels)} columns: {_listed(feature.encoded_names)}"

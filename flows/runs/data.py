@@ -53,11 +53,6 @@ class LabelledDataset:
     y: Array  # (n,) or (n, t) class codes, or real numbers
 
     @property
-    def first_y(self) -> Array:
-        """The first label (n,), by which pictures show the rows."""
-        return self.y if self.y.ndim == 1 else self.y[:, 0]
-
-    @property
     def class_names(self) -> tuple[str, ...] | None:
         """The name of each class code, if the data set has class names."""
         return None if self.y.dtype.kind == "f" else self.data.class_names.get(self.label)

@@ -57,7 +57,7 @@ def fit_and_save(
             fitted,
             settings,
             data,
-            labelled.first_y,
+            y if y.ndim == 1 else y[:, 0],  # pictures show the rows by the first label
             check=this.lease.check,
             class_names=labelled.class_names,
         )

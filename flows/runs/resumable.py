@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from flows.compute.health import ClusterLost
-from flows.compute.session import Session, joined_cluster
+from flows.compute.session import joined_cluster
 from flows.errors import FlowError
 from flows.progress.watching import progress_log, progress_note, report_progress, run_context
 from flows.services.leases import HeldLease, hold_lease
@@ -62,21 +62,18 @@ def fit_on_cluster(
                     return work()
             except ClusterLost as lost:
                 losses = 1 if this.n_saves > before else losses + 1
-                _join_again(session, lost, losses)
-
-
-def _join_again(session: Session, lost: ClusterLost, losses: int) -> None:
-    """Join the lost cluster again; raise ClusterLost if that fails or losses are too many."""
-    if losses == _MAX_LOSSES:
-        raise ClusterLost(
-            f"{lost.what}, the last of {losses} such losses without an iteration between them",
-            lost.advice,
-        ) from lost
-    progress_note(f"{lost.what}: joining it again, to go on from the last checkpoint")
-    try:
-        session.renew()
-    except FlowError as error:
-        raise ClusterLost(f"{lost.what}, and could not be joined again", str(error)) from error
+                if losses == _MAX_LOSSES:
+                    raise ClusterLost(
+                        f"{lost.what}, the last of {losses} such losses without an iteration "
+                        "between them",
+                        lost.advice,
+                    ) from lost
+                progress_note(f"{lost.what}: joining it again, to go on from the last checkpoint")
+                try:
+                    session.renew()
+                except FlowError as error:
+                    what = f"{lost.what}, and could not be joined again"
+                    raise ClusterLost(what, str(error)) from error
 
 
 @dataclass(eq=False)

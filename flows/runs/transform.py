@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import add
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from flows.settings.choices import is_table
 from ism_dask.rows.raw import ColumnMoments
 from ism_dask.threads import single_threaded_blas
 from storage import Dataset, Model, ZarrRows, load_model
-from storage.tables.encoding import EncodedRows, Problems
+from storage.tables.encoding import Problems
 from storage.tables.files import COLUMNAR, format_suffix
 from storage.tables.formats import open_table
 from storage.tables.new_rows import check_columns, encode_new_rows, ignored_columns, open_new_rows
@@ -40,35 +39,57 @@ _PIECES_AT_WORK = 8
 
 
 @dataclass(eq=False)
-class ProjectedRows:
-    """What is known of rows that were projected."""
+class Projection:
+    """Projects a table, or a part of it, by a model, and holds what is known of its rows."""
 
-    names: Sequence[str]  # of the new features
-    learned: ColumnMoments | None  # of those of the rows that the model was fitted to, if saved
+    model: Model
+    schema: TableSchema  # of the table that the model was fitted to
+    passed: tuple[str, ...]  # columns that are passed through
     problems: Problems  # why rows do not fit the schema
     read: int = 0
     rows: int = 0  # those that were projected; the others lack a value
-    outside: Any = 0  # of each new feature, the rows out of the learned range
+    outside: Any = 0  # of each new feature, the rows out of the range of the fit
     moments: list[ColumnMoments] = field(default_factory=list)  # of the new features, by batch
 
-    def add(self, batch: EncodedRows, new: Array) -> None:
-        """Add the new features (m, q) of a batch of rows."""
+    def batches(self, source: Part) -> Iterator[pa.RecordBatch]:
+        """Yield the columns to pass through and the new features of a table, in batches."""
+        for batch in encode_new_rows(source, self.schema, self.problems, self.passed):
+            # Gaps and infinite values are among the problems of the rows. There are hardly any, and
+            # to replace them takes long.
+            finite = np.isfinite(batch.X)
+            X = batch.X if finite.all() else np.where(finite, batch.X, batch.X.dtype.type(0))
+            # With one thread, the bits do not depend on the cores.
+            with np.errstate(over="ignore", invalid="ignore"), single_threaded_blas():
+                new = self.model.transform(X)
+            self.read += batch.read
+            self.rows += len(new)
+            self._compare(new)
+            names = [*batch.passed.schema.names, *self.model.get_feature_names_out()]
+            yield pa.record_batch([*batch.passed.columns, *map(pa.array, new.T)], names)
+
+    def project(self, part: Part) -> tuple[list[pa.RecordBatch], Projection]:
+        """Return the new features of a part of the table, and what is known of its rows."""
+        problems = Problems(self.problems.ignore_unseen)
+        own = Projection(self.model, self.schema, self.passed, problems)
+        return list(own.batches(part)), own
+
+    def _compare(self, new: Array) -> None:
+        """Count the rows whose new features (m, q) are beyond those of the fit."""
         finite = np.isfinite(new).all(axis=1)
         if not finite.all():
             self.problems.infinite["the projection"] += int(np.count_nonzero(~finite))
-        self.read += batch.read
-        self.rows += len(new)
-        if self.learned is None or not finite.any():
+        learned = self.model.statistics
+        if learned is None or not finite.any():
             return
-        slack = _ROUNDING * (self.learned.high - self.learned.low)
-        outside = (new < self.learned.low - slack) | (new > self.learned.high + slack)
+        slack = _ROUNDING * (learned.high - learned.low)
+        outside = (new < learned.low - slack) | (new > learned.high + slack)
         self.outside = self.outside + np.count_nonzero(outside[finite], axis=0)
         # The squares of numbers that are barely floats are not.
         with np.errstate(over="ignore", invalid="ignore"):
             self.moments.append(ColumnMoments.from_rows(new[finite]))
 
-    def merge(self, other: ProjectedRows) -> None:
-        """Add later rows."""
+    def merge(self, other: Projection) -> None:
+        """Add what is known of later rows."""
         self.problems.merge(other.problems)
         self.read += other.read
         self.rows += other.rows
@@ -81,7 +102,7 @@ class ProjectedRows:
         `mean_shift` is in units of the deviation among the rows that the model was fitted to.
         Nothing is returned for a model that was saved without statistics.
         """
-        learned = self.learned
+        learned = self.model.statistics
         if learned is None or not self.moments:
             return []
         with np.errstate(over="ignore", invalid="ignore"):
@@ -89,50 +110,13 @@ class ProjectedRows:
         shares = self.outside / moments.n_rows
         deviation = np.maximum(learned.deviation, np.finfo(np.float64).tiny)
         shifts = (moments.mean - learned.mean) / deviation
+        names = self.model.get_feature_names_out()
         return [
             {"feature": number, "name": name, "share_outside": share, "mean_shift": shift}
             for number, (name, share, shift) in enumerate(
-                zip(self.names, shares.tolist(), shifts.tolist(), strict=True)
+                zip(names, shares.tolist(), shifts.tolist(), strict=True)
             )
         ]
-
-
-@dataclass(frozen=True, eq=False)
-class Projector:
-    """Projects tables, or pieces of one, by a model."""
-
-    model: Model
-    schema: TableSchema  # of the table that the model was fitted to
-    passed: tuple[str, ...]  # columns that are passed through
-    ignore_unseen: bool  # whether a level that the model has not seen counts as none of its levels
-
-    def nothing(self) -> ProjectedRows:
-        """Return what is known of no rows."""
-        model = self.model
-        names = model.get_feature_names_out()
-        return ProjectedRows(names, model.statistics, Problems(self.ignore_unseen))
-
-    def batches(self, source: Part, rows: ProjectedRows) -> Iterator[pa.RecordBatch]:
-        """Yield the columns to pass through and the new features of a table, in batches.
-
-        What is known of the rows is added to `rows`.
-        """
-        for batch in encode_new_rows(source, self.schema, rows.problems, self.passed):
-            # Gaps and infinite values are among the problems of the rows. There are hardly any, and
-            # to replace them takes long.
-            finite = np.isfinite(batch.X)
-            X = batch.X if finite.all() else np.where(finite, batch.X, batch.X.dtype.type(0))
-            # With one thread, the bits do not depend on the cores.
-            with np.errstate(over="ignore", invalid="ignore"), single_threaded_blas():
-                new = self.model.transform(X)
-            rows.add(batch, new)
-            names = [*batch.passed.schema.names, *self.model.get_feature_names_out()]
-            yield pa.record_batch([*batch.passed.columns, *map(pa.array, new.T)], names)
-
-    def project(self, source: Part) -> tuple[list[pa.RecordBatch], ProjectedRows]:
-        """Return the new features of a table, and what is known of its rows."""
-        rows = self.nothing()
-        return list(self.batches(source, rows)), rows
 
 
 def transform_rows(
@@ -143,7 +127,11 @@ def transform_rows(
     `model` is that of the run, if the caller has loaded it.
     """
     source, out = settings.source, settings.out
-    _check_output(out)
+    if out.suffix.lower() not in _WRITTEN:
+        raise SettingsError(
+            f"`out` is {str(out)!r}; expected a file name that ends in {' or '.join(_WRITTEN)}",
+            "out",
+        )
     model = model or load_model(run)
     ignore_unseen = settings.unseen == "ignore"
     table, schema = _open_rows(model, source, settings.split)
@@ -157,9 +145,8 @@ def transform_rows(
         raise FlowError(
             f"the table has a column {taken[0]!r}, as a new feature is called; rename it"
         )
-    projector = Projector(model, schema, passed, ignore_unseen)
-    rows = projector.nothing()
-    write_batches(out, _projected(table, projector, rows))
+    rows = Projection(model, schema, passed, Problems(ignore_unseen))
+    write_batches(out, _projected(table, rows))
     report_progress(1.0, f"{rows.rows:,} rows")
     return {
         "command": "transform",
@@ -223,30 +210,21 @@ def _read_chunk(
     return list(matrix_table(values, names).select(columns).to_batches())
 
 
-def _check_output(path: Path) -> None:
-    """Raise SettingsError unless the suffix of `path` is that of a format we can write."""
-    if path.suffix.lower() not in _WRITTEN:
-        raise SettingsError(
-            f"`out` is {str(path)!r}; expected a file name that ends in {' or '.join(_WRITTEN)}",
-            "out",
-        )
-
-
-def _projected(table: Table, projector: Projector, rows: ProjectedRows) -> Iterator[pa.RecordBatch]:
-    """Yield the new features of a table in its order; add what is known of its rows to `rows`.
+def _projected(table: Table, rows: Projection) -> Iterator[pa.RecordBatch]:
+    """Yield the new features of a table in its order, and add what is known of its rows.
 
     After the last batch, raise an error that lists all rows that do not fit.
     """
     if len(table.parts) == 1:
-        for batch in projector.batches(table.parts[0], rows):
+        for batch in rows.batches(table.parts[0]):
             _report(rows.rows)
             yield batch
     else:
         with threads_of_this_process() as threads:
-            for batches, piece_rows in map_in_order(
-                threads, projector.project, table.parts, _PIECES_AT_WORK
+            for batches, part_rows in map_in_order(
+                threads, rows.project, table.parts, _PIECES_AT_WORK
             ):
-                rows.merge(piece_rows)
+                rows.merge(part_rows)
                 _report(rows.rows)
                 yield from batches
     rows.problems.check(table.description)
