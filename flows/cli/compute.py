@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli.options import Plain, RunName
-from flows.cli.output import Output, print_ending
+from flows.cli.output import Output, print_summary
 from flows.errors import FlowError, SettingsError
 from flows.settings.base import DataSettings, FlowSettings
 from flows.settings.runs import CrossvalSettings, FitSettings
@@ -38,23 +37,17 @@ def crossval(settings: CrossvalSettings, *, plain: Plain = False, output: Output
 
     The last rows of the table are mean and population standard deviation.
     """
-    compute("crossval", settings, output, plain=plain)
+    output.finish(computed_run("crossval", settings, output, plain=plain).to_json())
 
 
 def fit(settings: FitSettings, *, plain: Plain = False, output: Output) -> None:
     """Fit W to all rows of a data set and save it as a run, for `ism-dask transform`."""
-    compute("fit", settings, output, plain=plain)
+    output.finish(computed_run("fit", settings, output, plain=plain).to_json())
 
 
 def cluster(settings: ClusterSettings, *, plain: Plain = False, output: Output) -> None:
     """Find clusters of all rows and the new features they show in; save both as a run."""
-    compute("cluster", settings, output, plain=plain)
-
-
-def compute(flow: str, settings: FlowSettings, output: Output, *, plain: bool) -> None:
-    """Run a flow, and print the summary of its run."""
-    result = computed_run(flow, settings, output, plain=plain)
-    output.finish(result.to_json())
+    output.finish(computed_run("cluster", settings, output, plain=plain).to_json())
 
 
 def computed_run(flow: str, settings: FlowSettings, output: Output, *, plain: bool) -> RunResult:
@@ -63,7 +56,7 @@ def computed_run(flow: str, settings: FlowSettings, output: Output, *, plain: bo
     if not output.silent:
         from flows.reports.summary import summarise  # noqa: PLC0415
 
-        print_ending(summarise(result), output)
+        print_summary(summarise(result), output, ending=True)
         output.say(f"saved at {result.path}; `ism-dask report {result.run}` makes a page of it")
     return result
 
@@ -78,20 +71,15 @@ def run_flow(flow: str, settings: FlowSettings, output: Output, *, plain: bool) 
         from flows.compute.places import cluster_place  # noqa: PLC0415
 
         cluster_place(place)  # for its error, too
-    work = _work_of(flow, under_prefect=not plain and has_prefect(output))
+    if plain or not has_prefect(output):
+        work = resolve_name(_FLOWS[flow])  # nothing that other flows need is imported
+    else:
+        from flows import run_flows  # noqa: PLC0415
+        from flows.tracking import flow_run  # noqa: PLC0415
+
+        work = partial(flow_run.run_flow, getattr(run_flows, flow))
     with output.watched():
         return work(settings)
-
-
-def _work_of(flow: str, *, under_prefect: bool) -> Callable[[Any], Any]:
-    """Return what runs a flow; nothing that other flows need is imported."""
-    if not under_prefect:
-        work: Callable[[Any], Any] = resolve_name(_FLOWS[flow])
-        return work
-    from flows import run_flows  # noqa: PLC0415
-    from flows.tracking import flow_run  # noqa: PLC0415
-
-    return partial(flow_run.run_flow, getattr(run_flows, flow))
 
 
 def connect_to_prefect(output: Output) -> None:
@@ -141,10 +129,6 @@ def resume(
     # The run was checked when it began, and may replace an earlier run of its name.
     given = {**lease.settings, "run": lease.run, "force": True, "afresh": False}
     if scheduler is not None:
-        if "scheduler" not in given:
-            raise SettingsError(
-                f"a run of {lease.kind} takes no `scheduler`: leave it out", "scheduler"
-            )
         given["scheduler"] = scheduler
     try:
         settings = FLOWS[lease.kind].parse(given)
@@ -152,7 +136,7 @@ def resume(
         raise SettingsError(
             f"the run {lease.run!r} cannot be resumed ({error}): give its command once more"
         ) from error
-    compute(lease.kind, settings, output, plain=plain)
+    output.finish(computed_run(lease.kind, settings, output, plain=plain).to_json())
 
 
 def _nothing_to_resume(name: str) -> str:

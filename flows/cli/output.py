@@ -129,36 +129,33 @@ class _Bar:
         """Do nothing: the bar shows the same as it happens."""
 
 
-def print_summary(summary: Summary, output: Output) -> None:
-    """Print a summary with all its blocks, and with the meaning of each figure."""
-    output.say(summary.subject)
+def print_summary(summary: Summary, output: Output, *, ending: bool = False) -> None:
+    """Print a summary with the meaning of each figure.
+
+    At the `ending` of a command, details are left out, and notes stand in place of meanings.
+    """
+    output.say(f"{summary.run}: {summary.subject}" if ending else summary.subject)
     _print_facts("figure", summary.facts, output)
     for block in summary.blocks:
-        columns = (block.title[:1].lower() + block.title[1:], "value", "meaning")
-        if block.facts:
-            rows = [(each.name, each.value, each.explanation) for each in block.facts]
-            output.table(columns, rows, left=3)
+        if ending and block.detail:
+            continue
+        _print_facts(
+            block.title[:1].lower() + block.title[1:], block.facts, output, full=not ending
+        )
         if block.command:
             output.say(block.command)
         _print_tables(block, output)
 
 
-def print_ending(summary: Summary, output: Output) -> None:
-    """Print a summary without its details, and with notes in place of meanings."""
-    output.say(f"{summary.run}: {summary.subject}")
-    _print_facts("figure", summary.facts, output)
-    for block in summary.blocks:
-        if not block.detail:
-            _print_facts(block.title[:1].lower() + block.title[1:], block.facts, output)
-            _print_tables(block, output)
-
-
-def _print_facts(title: str, facts: Sequence[Fact], output: Output) -> None:
-    if facts:
+def _print_facts(title: str, facts: Sequence[Fact], output: Output, *, full: bool = False) -> None:
+    if full and facts:
+        rows = [(each.name, each.value, each.explanation) for each in facts]
+        output.table((title, "value", "meaning"), rows, left=3)
+    elif facts:
         output.table((title, "value"), [(each.name, each.value) for each in facts], left=2)
-    for each in facts:
-        for note in (*each.notes, *(f"Warning: {warning}" for warning in each.warnings)):
-            output.say(note)
+        for each in facts:
+            for note in (*each.notes, *(f"Warning: {warning}" for warning in each.warnings)):
+                output.say(note)
 
 
 def _print_tables(block: Block, output: Output) -> None:

@@ -150,39 +150,28 @@ def history(
     if RUN is the name of the published one. A state in brackets is that of an old run, whose files
     are removed.
     """
-    from flows.refreshes.history import (  # noqa: PLC0415
-        ON_TERMINAL,
-        history_table,
-        known_history,
-        reason_lines,
-        write_history,
-    )
+    from flows.refreshes import history as pages  # noqa: PLC0415
 
     if rollback:
-        _roll_back(name, output)
+        from flows.refreshes.refresh import rollback as publish_again  # noqa: PLC0415
+
+        with output.watched():
+            record = publish_again(name)
+        output.say(f"{record.name} is {record.run}")
+        for line in (*record.written, *record.reasons):
+            output.say(line)
+        output.finish({**record.to_json(), "command": "history"})
         return
     check_free(out, force=force)
-    known = known_history(name)
-    output.show(history_table(known.records, known.published, ON_TERMINAL))
-    for line in reason_lines(known.records):
+    known = pages.known_history(name)
+    output.show(pages.history_table(known.records, known.published, pages.ON_TERMINAL))
+    for line in pages.reason_lines(known.records):
         output.say(line)
-    path = None if out is None else str(write_history(known, out))
+    path = None if out is None else str(pages.write_history(known, out))
     if path is not None:
         output.say(path)
     refreshes = [each.to_json() for each in known.records]
     output.finish({"command": "history", "name": name, "refreshes": refreshes, "path": path})
-
-
-def _roll_back(run: str, output: Output) -> None:
-    """Publish an earlier run again, in one step, with its report and its outputs."""
-    from flows.refreshes.refresh import rollback  # noqa: PLC0415
-
-    with output.watched():
-        record = rollback(run)
-    output.say(f"{record.name} is {record.run}")
-    for line in (*record.written, *record.reasons):
-        output.say(line)
-    output.finish({**record.to_json(), "command": "history"})
 
 
 def schedule(

@@ -18,10 +18,6 @@ from flows.text import byte_size, count_noun
 if TYPE_CHECKING:
     from flows.results.runs import IngestResult
 
-Force = Annotated[
-    bool, typer.Option("--force", help="Remove it even if a refresh, or a published run, uses it.")
-]
-
 
 def datasets(
     name: Annotated[
@@ -69,7 +65,10 @@ def remove(
         ),
     ],
     *,
-    force: Force = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="Remove it even if a refresh or a published run uses it."),
+    ] = False,
     output: Output,
 ) -> None:
     """Remove data sets and runs, finished or interrupted. Runs stay without their data set."""
@@ -100,17 +99,13 @@ def ingested(settings: IngestSettings, output: Output, *, plain: bool) -> Ingest
 
 def _show_schema(record: Mapping[str, Any], output: Output, *, described: bool = False) -> None:
     """Print how the columns of a table are read."""
-    from flows.runs.columns_read import (  # noqa: PLC0415
-        SCHEMA_COLUMNS,
-        describe_schema,
-        schema_cells,
-    )
+    from flows.runs import columns_read  # noqa: PLC0415
     from storage.tables.schema import TableSchema  # noqa: PLC0415
 
     schema = TableSchema.from_json(record)
-    output.table(SCHEMA_COLUMNS, schema_cells(schema), left=3)
+    output.table(columns_read.SCHEMA_COLUMNS, columns_read.schema_cells(schema), left=3)
     if described:
-        output.say(describe_schema(schema))
+        output.say(columns_read.describe_schema(schema))
 
 
 def transform(
