@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from multiprocessing import resource_tracker
 from pathlib import Path
 from pkgutil import resolve_name
 from tempfile import TemporaryDirectory
@@ -17,7 +18,7 @@ from pydantic import Field
 
 import storage
 from flows.errors import FlowError, SettingsError
-from flows.progress.interrupts import block_signal_handlers, delay_interrupts
+from flows.progress.interrupts import delay_interrupts
 from flows.progress.watching import progress_note
 from flows.services.dask import SCHEDULER, scheduler_settings
 from flows.services.service import HOST, live_record
@@ -107,8 +108,7 @@ class DaskCluster:
         """Start the scheduler in this process, without workers, and end it with the block."""
         import dask  # noqa: PLC0415
 
-        # Before the block, with which the defaults that it adds to Dask's configuration would end;
-        # and before dask_jobqueue, which would import it with its signal handlers.
+        # Before the block, with which the defaults that it adds to Dask's configuration would end.
         import distributed  # noqa: F401, PLC0415
 
         _put_packages_on_path()
@@ -116,7 +116,8 @@ class DaskCluster:
         # which may be a folder that others fill.
         os.environ["PYTHONSAFEPATH"] = "1"
         try:
-            with block_signal_handlers():
+            # The signal handler of dask_jobqueue would end the process without a message.
+            with delay_interrupts():
                 kind = resolve_name(self.cluster)
         except (ImportError, AttributeError, ValueError) as error:
             raise FlowError(
@@ -135,6 +136,8 @@ class DaskCluster:
             # It has to hold while workers connect, too: each new connection reads from it how many
             # messages to remember.
             stack.enter_context(dask.config.set({**scheduler_settings(), **temporary}))
+            # Otherwise the first thread that needs the tracker starts it, which unblocks SIGINT.
+            resource_tracker.ensure_running()
             try:
                 with delay_interrupts():
                     cluster = stack.enter_context(kind(n_workers=0, **options))

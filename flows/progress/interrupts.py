@@ -10,27 +10,23 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from multiprocessing import resource_tracker
 from types import FrameType
 from typing import NoReturn
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-_END_REQUESTED = threading.Event()
-
-
-def interrupt() -> None:
-    """Interrupt the main thread of the command, from any of its threads."""
-    # Sent to the thread itself: nothing less interrupts a thread that waits for a lock.
-    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+# A terminal that closes sends SIGHUP.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_END_REQUESTED, _SKIP_EXIT_HANDLERS = threading.Event(), threading.Event()
+# Exit handlers and threads have this long.
+_EXIT_SECONDS = 30.0
 
 
 def install_signal_handlers() -> None:
-    """Raise KeyboardInterrupt on SIGTERM as on SIGINT, and record it for `was_interrupted`."""
+    """Raise KeyboardInterrupt on all signals as on SIGINT, and record it for `was_interrupted`."""
     _END_REQUESTED.clear()
-    # A process that was started with SIGINT ignored must go on ignoring it.
-    if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
-        signal.signal(signal.SIGINT, _on_signal)
-    signal.signal(signal.SIGTERM, _on_signal)
+    for each in _SIGNALS:
+        # nohup starts a process with SIGHUP ignored, the & of a script with SIGINT: so it stays.
+        if signal.getsignal(each) != signal.SIG_IGN:
+            signal.signal(each, _on_signal)
 
 
 def _on_signal(_number: int, _frame: FrameType | None) -> None:
@@ -51,60 +47,27 @@ def delay_interrupts() -> Iterator[None]:
     """Delay an interruption until the block, in which Dask starts, has ended.
 
     Threads that start in the block, and the processes that those start, never receive one: a
-    terminal sends it to all processes, and workers would print long reports of it.
+    terminal sends it to all processes, and workers would print long reports of it. Handlers that
+    modules install when they are imported in the block end with it.
     """
-    # Otherwise the first thread that needs the resource tracker starts it, which unblocks SIGINT.
-    resource_tracker.ensure_running()
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    # SIGTERM must still end those processes. Another thread may receive either signal, upon which
+    # SIGTERM must still end those processes. Another thread may receive any signal, upon which
     # Python calls the handler in the main thread.
     received: list[int] = []
     is_main = threading.current_thread() is threading.main_thread()
-    handlers = {each: signal.getsignal(each) for each in _SIGNALS if is_main}
-    for each in handlers:
-        signal.signal(each, lambda number, _: received.append(number))
+    handlers = {
+        each: signal.signal(each, lambda number, _: received.append(number))
+        for each in _SIGNALS
+        if is_main
+    }
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for each, handler in handlers.items():
             signal.signal(each, handler)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        if received and callable(handler := handlers[signal.Signals(received[0])]):
-            handler(received[0], None)
-
-
-@contextmanager
-def block_signal_handlers() -> Iterator[None]:
-    """Prevent modules that are imported in the block from installing signal handlers.
-
-    The handler of dask_jobqueue would end the process without a message. In a thread, which
-    cannot set signal handlers, the import of dask_jobqueue would fail.
-    """
-    set_handler = signal.signal
-    signal.signal = lambda *_: None
-    try:
-        yield
-    finally:
-        signal.signal = set_handler
-
-
-def go_on_without_readers() -> None:
-    """Let this process go on when nobody reads its output any more.
-
-    The worker that started a flow run reads what Prefect logs there. If it dies, rich, which writes
-    the log, would end the run.
-    """
-    from rich.console import Console  # noqa: PLC0415
-
-    def fall_silent(console: Console) -> None:
-        console.quiet = True
-
-    Console.on_broken_pipe = fall_silent  # type: ignore[assignment, method-assign]
-
-
-_SKIP_EXIT_HANDLERS = threading.Event()
-# Exit handlers and threads have this long.
-_EXIT_SECONDS = 30.0
+        for number in received[:1]:
+            signal.raise_signal(number)
 
 
 def skip_exit_handlers() -> None:

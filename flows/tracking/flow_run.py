@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -23,13 +24,10 @@ from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed, Pending
 from prefect.utilities.annotations import quote
 from prefect.utilities.urls import url_for
+from rich.console import Console
 
 from flows.errors import FlowError, Interrupted, RunHeldError
-from flows.progress.interrupts import (
-    go_on_without_readers,
-    skip_exit_handlers,
-    was_interrupted,
-)
+from flows.progress.interrupts import skip_exit_handlers, was_interrupted
 from flows.progress.watching import (
     in_context,
     progress_log,
@@ -262,7 +260,8 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     key = re.sub("[^a-z0-9]", "-", "-".join((kind, *settings.subject)).lower())
     by_worker = SET_BY_WORKERS in os.environ
     if by_worker:
-        go_on_without_readers()
+        # Its worker reads what Prefect logs. If it dies, rich, which writes it, would end the run.
+        Console.on_broken_pipe = partialmethod(setattr, "quiet", True)  # type: ignore[assignment]
     known: FlowRun | None = None
     with suppress(ServerUnreachable, ObjectNotFound), prefect_client() as client:
         known = client.read_flow_run(run)

@@ -5,6 +5,7 @@ It is a thread of its own so that the computation does not wait for the server.
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
 from contextlib import suppress
@@ -20,7 +21,6 @@ from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.client.schemas.objects import StateType
 from prefect.exceptions import MissingContextError, ObjectNotFound
 
-from flows.progress.interrupts import interrupt
 from flows.progress.watching import progress_note
 from flows.services.liveness import RunReceipt
 from flows.tracking.client import ServerUnreachable, prefect_client, send_page
@@ -184,4 +184,5 @@ class LiveRun:
         if how:
             self.ended_by = f"{how} in the Prefect UI"
             self._next_interrupt = time.monotonic() + _INTERRUPT_SECONDS
-            interrupt()
+            # To the thread itself: nothing less interrupts a thread that waits for a lock.
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
