@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from flows.errors import SettingsError
 from flows.settings.fields import (
@@ -32,13 +31,16 @@ def import_choices() -> ModuleType:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlowSettings(Checked, ABC):
+class FlowSettings(Checked):
     """Settings of a flow: its options on the command line and the form in the Prefect UI."""
 
+    # The settings whose values tell runs apart.
+    apart_by: ClassVar[tuple[str, ...]]
+
     @property
-    @abstractmethod
     def subject(self) -> tuple[str, ...]:
         """Words that tell runs apart, in the keys of their artifacts."""
+        return tuple(getattr(self, name) for name in self.apart_by)
 
     @property
     def title(self) -> str:
@@ -110,6 +112,7 @@ def scheduler_setting() -> Any:
 class DataSettings(FlowSettings):
     """Settings of a flow that reads a data set."""
 
+    apart_by: ClassVar[tuple[str, ...]] = ("dataset",)
     dataset: str = setting(
         about="Name of a data set, which `ism-dask datasets` lists, or the path of a table.",
         title="Data set",
@@ -126,11 +129,6 @@ class DataSettings(FlowSettings):
     def is_table(self) -> bool:
         """Whether `dataset` is a table to read, not the name of a data set."""
         return bool(import_choices().is_table(self.dataset))
-
-    @property
-    def subject(self) -> tuple[str, ...]:
-        """Words that tell runs apart: the data set."""
-        return (self.dataset,)
 
 
 # The settings of an ingestion that not only tables have.

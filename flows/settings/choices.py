@@ -81,10 +81,14 @@ def dataset_names() -> list[str]:
 
 
 def build_kernel(name: str, parameters: Mapping[str, Any]) -> Kernel:
-    """Return the kernel of a name; raise SettingsError for parameters that it does not take."""
+    """Return the kernel of a name; raise SettingsError for parameters that it does not take.
+
+    A parameter of None is not given.
+    """
     kind: Any = KERNELS[check_choice("kernel", name, sorted(KERNELS))]
+    given = {key: number_of(value) for key, value in parameters.items() if value is not None}
     allowed = [each.name for each in fields(kind) if each.init]
-    foreign = [each for each in parameters if each not in allowed]
+    foreign = [each for each in given if each not in allowed]
     if foreign:
         raise SettingsError(
             f"`{foreign[0]}` is no parameter of the {name} kernel, which takes "
@@ -92,9 +96,9 @@ def build_kernel(name: str, parameters: Mapping[str, Any]) -> Kernel:
             foreign[0],
         )
     try:
-        kernel: Kernel = kind(**{key: number_of(value) for key, value in parameters.items()})
+        kernel: Kernel = kind(**given)
     except (TypeError, ValueError) as error:
-        raise SettingsError(str(error), *parameters) from error
+        raise SettingsError(str(error), *given) from error
     return kernel
 
 
@@ -107,5 +111,5 @@ def kernel_record(name: str, kernel: Any) -> dict[str, Any]:
 
 def fitted_kernel(record: Mapping[str, Any]) -> Kernel:
     """Return the kernel of a `kernel_record`, with the parameters that it was fitted with."""
-    given = {name: value for name, value in record.items() if value is not None}
-    return build_kernel(given.pop("name"), given)
+    parameters = {**record}
+    return build_kernel(parameters.pop("name"), parameters)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from flows.errors import SettingsError
 from flows.settings.base import FlowSettings
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 class RefreshSettings(FlowSettings):
     """Settings of a refresh: the run file, which has all others."""
 
+    apart_by: ClassVar[tuple[str, ...]] = ("title",)
     file: str = setting(about="A run file (.toml) with the tables [data], [fit] and [refresh].")
     force: bool = saving_setting(False, about="Fit again even if the source has not changed.")
     afresh: bool = saving_setting(False, about="Fit from the beginning, not from a checkpoint.")
@@ -38,8 +39,3 @@ class RefreshSettings(FlowSettings):
         except SettingsError:  # the flow itself reports it
             name = None
         return name or Path(self.file).stem
-
-    @property
-    def subject(self) -> tuple[str, ...]:
-        """Words that tell runs apart: the name of the published run."""
-        return (self.title,)

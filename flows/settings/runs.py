@@ -6,8 +6,7 @@ Importing this module is cheap, because `--help` has to wait for it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from flows.errors import SettingsError
 from flows.settings.base import (
@@ -44,23 +43,25 @@ _CRITERIA = {
 ALL = "all"
 
 
-components_setting = partial(
-    solver_setting, None, title="New features, q", flags=("--components", "-q"), ge=1
-)
-
-
 @dataclass(frozen=True, kw_only=True)
 class SavedRunSettings(DataSettings):
     """Settings of a flow that fits W to the rows of a data set and saves its result as a run."""
 
+    apart_by: ClassVar[tuple[str, ...]] = ("dataset", "kernel")
     label: str | None = data_setting(
         None,
         about="The label to explain (face: identity or pose); fit: several that are numbers, "
-        "separated by commas. Default: that of the data set.",
+        "separated by commas; cluster: its classes are counted, and semisupervised uses some. "
+        "Default: that of the data set.",
     )
-    n_components: int | None = components_setting(
+    n_components: int | None = solver_setting(
+        None,
         about="How many new features, q. Default: up to six are tried; for dependence, or more "
-        "than seven classes: one fewer than classes, or one for each label that is numbers.",
+        "than seven classes: one fewer than classes, or one for each label that is numbers; for "
+        "cluster: the number of clusters.",
+        title="New features, q",
+        flags=("--components", "-q"),
+        ge=1,
     )
     run: str | None = saving_setting(
         None,
@@ -174,16 +175,10 @@ class SavedRunSettings(DataSettings):
         names = ("max_iter", "max_seconds", "tol", "angle_tol")
         return {name: value for name in names if (value := getattr(self, name))}
 
-    @property
-    def subject(self) -> tuple[str, ...]:
-        """Words that tell runs apart: data set and kernel."""
-        return (self.dataset, self.kernel)
-
     def build_kernel(self) -> Kernel:
         """Return the kernel with the parameters that are set; raise SettingsError for others."""
-        every = {name: getattr(self, name) for name in _KERNEL_PARAMETERS}
-        given = {name: value for name, value in every.items() if value is not None}
-        kernel: Kernel = import_choices().build_kernel(self.kernel, given)
+        parameters = {name: getattr(self, name) for name in _KERNEL_PARAMETERS}
+        kernel: Kernel = import_choices().build_kernel(self.kernel, parameters)
         return kernel
 
 

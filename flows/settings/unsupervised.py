@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from flows.errors import SettingsError
-from flows.settings.fields import check_run_name, clusters_setting, data_setting, split_names
-from flows.settings.runs import SavedRunSettings, components_setting
+from flows.settings.fields import check_run_name, clusters_setting, split_names
+from flows.settings.runs import SavedRunSettings
 
 # Prefix of `avoid` if it names a run instead of a label.
 _RUN_PREFIX = "run:"
-# Defaults of `mu` for semisupervised clusters, of `mu` for labels to avoid, and of `scores_share`.
-MU, MU_AVOIDED, SCORES_SHARE = 1.0, 30.0, 0.1
+# Default of `scores_share`.
+SCORES_SHARE = 0.1
 # For each paradigm of clustering, those settings on labels and their weight that it takes.
 LABEL_SETTINGS: dict[str, tuple[str, ...]] = {
     "unsupervised": (),
@@ -24,15 +25,7 @@ LABEL_SETTINGS: dict[str, tuple[str, ...]] = {
 class ClusterSettings(SavedRunSettings):
     """Settings of the flow `cluster`, which clusters all rows and fits W to the clusters."""
 
-    # Declared again, because these two have other meanings here, and other help texts.
-    label: str | None = data_setting(
-        None,
-        about="The label with the classes: they are counted, and semisupervised uses some. "
-        "Default: that of the data set.",
-    )
-    n_components: int | None = components_setting(
-        about="How many new features, q. Default: the number of clusters."
-    )
+    apart_by: ClassVar[tuple[str, ...]] = ("dataset", "paradigm", "kernel")
     paradigm: str = clusters_setting(
         "unsupervised",
         about="unsupervised, semisupervised (classes of some rows) or alternative (to --avoid).",
@@ -48,7 +41,7 @@ class ClusterSettings(SavedRunSettings):
     mu: float | None = clusters_setting(
         None,
         about="semisupervised, alternative: what scores, or labels to avoid, count beside the "
-        f"clusters. Default: {MU}, and {MU_AVOIDED} for labels to avoid.",
+        "clusters. Default: 1.0, and 30.0 for labels to avoid.",
         gt=0,
     )
     scores_share: float | None = clusters_setting(
@@ -91,11 +84,6 @@ class ClusterSettings(SavedRunSettings):
     def size(self) -> str:
         """The number of clusters; empty if it is that of the classes."""
         return "" if self.n_clusters is None else f"k={self.n_clusters}"
-
-    @property
-    def subject(self) -> tuple[str, ...]:
-        """Words that tell runs apart: data set, paradigm and kernel."""
-        return (self.dataset, self.paradigm, self.kernel)
 
     @property
     def to_avoid(self) -> tuple[str, ...]:
