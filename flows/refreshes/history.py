@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ from flows.reports.blocks import Block, Fact, Summary, Table, say
 from flows.reports.pages import write_summary
 from flows.reports.pictures import Figure, drawn_by_date
 from flows.results.refresh import FAILED, ROLLED_BACK, SUSPICIOUS, RefreshResult
+from flows.results.runs import largest
 from flows.runs.published import History
 from flows.text import new_feature, number, share
 from storage import Model, StorageError, load_model, model_hash, refreshed_names
@@ -145,22 +145,17 @@ def _comparison_block(last: RefreshResult) -> Block:
 
 def _figures(records: Sequence[RefreshResult]) -> list[Figure]:
     """Draw the share that is explained and the largest weights, by date."""
-    runs = made_runs(records)
-    if len(runs) < 2:
-        return []
-    figures, compared = [], [each.comparison for each in runs if each.comparison is not None]
-    if len(compared) > 1:
-        dates = _dates([each for each in runs if each.comparison is not None])
-        shares = {"explained": [each.explained for each in compared]}
-        figures = [
-            drawn_by_date("Explained", "The share of the label.", dates, shares),
-        ]
-    models = {each.run: model for each in runs if (model := _model_of(each)) is not None}
-    drawn = [each for each in runs if each.run in models]
-    if len(drawn) < 2:
-        return figures
-    last = models[drawn[-1].run]
-    return figures + [_weights(drawn, models, k) for k in range(len(last.components))]
+    runs, figures = made_runs(records), list[Figure]()
+    shares = [(each.time, each.comparison.explained) for each in runs if each.comparison]
+    if len(shares) > 1:
+        dates, explained = zip(*shares, strict=True)
+        lines = {"explained": explained}
+        figures = [drawn_by_date("Explained", "The share of the label.", dates, lines)]
+    models = [(each.time, model) for each in runs if (model := _model_of(each)) is not None]
+    if len(models) > 1:
+        _, last = models[-1]
+        figures += [_weights(models, k) for k in range(last.n_components)]
+    return figures
 
 
 def made_runs(records: Sequence[RefreshResult]) -> list[RefreshResult]:
@@ -179,21 +174,15 @@ def _model_of(record: RefreshResult) -> Model | None:
     return None
 
 
-def _weights(runs: Sequence[RefreshResult], models: Mapping[str, Model], k: int) -> Figure:
-    """Draw the largest weights of feature k of the last run, by date, with aligned signs."""
-    last = models[runs[-1].run]
-    columns = last.feature_names or ()
-    names = [columns[j] for j in np.argsort(-np.abs(last.components[k]))[:_MOST_LINES]]
-    reference = dict(zip(columns, last.components[k], strict=True))
-    lines: dict[str, list[float]] = {name: [] for name in names}
-    for model in (models[each.run] for each in runs):
-        row = model.components[k] if k < len(model.components) else ()
+def _weights(models: Sequence[tuple[str, Model]], k: int) -> Figure:
+    """Draw the largest weights of feature k of the last of models by date, with aligned signs."""
+    times, (*_, last) = zip(*models, strict=True)
+    reference = dict(largest(last, last.components[k]))
+    lines: dict[str, list[float]] = {name: [] for name in [*reference][:_MOST_LINES]}
+    for _, model in models:
+        row = model.components[k] if k < model.n_components else ()
         weights = dict(zip(model.feature_names or (), row, strict=False))
         sign = np.sign(sum(weights.get(name, 0.0) * reference[name] for name in reference)) or 1.0
-        for name in names:
-            lines[name].append(float(sign) * weights.get(name, np.nan))
-    return drawn_by_date(new_feature(k), say("history.weights"), _dates(runs), lines)
-
-
-def _dates(runs: Sequence[RefreshResult]) -> list[datetime]:
-    return [datetime.fromisoformat(each.time) for each in runs]
+        for name, line in lines.items():
+            line.append(float(sign) * weights.get(name, np.nan))
+    return drawn_by_date(new_feature(k), say("history.weights"), times, lines)

@@ -128,7 +128,8 @@ def _refreshed(settings: RefreshSettings, history: History) -> RefreshResult:
     # All settings of table and fit that decide the result.
     decided = {"data": deciding(plan.ingest), "fit": deciding(plan.settings)}
     data = ingest_changed(plan.ingest)
-    last, source = history.last_made, _digest_of(data)
+    last, schema = history.last_made, dumps(data.info.table and data.info.table["schema"])
+    source = sha256(f"{data.data_hash}{schema}".encode()).hexdigest()
     if last and not settings.force and (last.source, last.settings) == (source, decided):
         return _unchanged(settings, history, last)
     published = None if saved_run_path(name) is None else load_model(name)
@@ -201,12 +202,6 @@ def _fit_settings(
     if stayed or published.config["criterion"] != settings.criterion:
         return settings, None
     return replace(settings, start_from=plan.settings.run), published
-
-
-def _digest_of(data: Dataset) -> str:
-    """Return a digest of the rows of a table, and of how its columns were read."""
-    schema = dumps(data.info.table and data.info.table["schema"])
-    return sha256(f"{data.data_hash}{schema}".encode()).hexdigest()
 
 
 def write_outputs(

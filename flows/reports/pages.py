@@ -84,13 +84,9 @@ def write_summary(path: Path, summary: Summary, view: View | None = None) -> Non
     elif path.suffix.lower() == ".md":
         text = render_markdown(summary) + "\n"
     else:
-        text = _render(summary, view)
+        size = byte_size(view.run.bytes) if view else ""
+        text = _page(title=summary.run, summary=summary, view=view, size=size)
     replace_synced(path, text)
-
-
-def _render(summary: Summary, view: View | None) -> str:
-    size = byte_size(view.run.bytes) if view else ""
-    return _page(title=summary.run, summary=summary, view=view, size=size)
 
 
 def render_markdown(summary: Summary, links: Mapping[str, str] | None = None) -> str:

@@ -164,13 +164,14 @@ def height_of_rows(count: int) -> float:
 def drawn_by_date(
     title: str,
     caption: str,
-    dates: Sequence[datetime],
+    times: Sequence[str],
     lines: Mapping[str, Sequence[float]],
 ) -> Figure:
-    """Draw named lines that have a value for each date, or NaN for none."""
+    """Draw named lines that have a value for each time (ISO 8601), or NaN for none."""
     known = {name: [each for each in values if isfinite(each)] for name, values in lines.items()}
     ends = ", ".join(f"{name} {number(values[-1])}" for name, values in known.items() if values)
     about, names = f"{caption} The last: {ends}.", ("", title.lower())
+    dates = [*map(datetime.fromisoformat, times)]
     return drawn(title, about, draw_lines, places=dates, lines=lines, axis_names=names)
 
 

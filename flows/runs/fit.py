@@ -20,7 +20,7 @@ KIND = FitResult.command
 # The progress that is reached when the rows are fitted.
 _FITTED = 0.99
 # A result lists this many shares.
-_TOP_SHARES, _SHARE = 10, ("share", "low", "high")
+_TOP_SHARES = 10
 
 
 def fit_and_save(
@@ -96,7 +96,6 @@ def _start(settings: FitSettings, data: Dataset, start: Model | None) -> Model |
 def _certainty_record(result: Intervals, data: Dataset) -> Certainty:
     """Return what a run reports of intervals."""
     names = column_names(data, len(result.shares))
-    numbers = np.array([result.shares, result.shares_low, result.shares_high]).T.tolist()
     largest = np.argsort(-result.shares, kind="stable")[:_TOP_SHARES]
     return Certainty(
         distance_interval=result.distance_interval,
@@ -105,7 +104,12 @@ def _certainty_record(result: Intervals, data: Dataset) -> Certainty:
         retention=tuple(result.retention.tolist()),
         separated=len(result.separated),
         shares=tuple(
-            ShareInterval(feature=names[j], **dict(zip(_SHARE, numbers[j], strict=True)))
+            ShareInterval(
+                feature=names[j],
+                share=float(result.shares[j]),
+                low=float(result.shares_low[j]),
+                high=float(result.shares_high[j]),
+            )
             for j in largest
         ),
         doubts=result.doubts,

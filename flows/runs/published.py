@@ -139,14 +139,11 @@ def publishing(name: str, file: str = "") -> Iterator[History]:
     """
     with hold_lease(name, REFRESH, {"file": file}, lambda: False) as lease:
         history = History(name, lease.check)
-        died, last = lease.previous, history.records[-1:]
-        if died and died.kind == REFRESH and not (last and _time_of(last[0]) >= int(died.taken)):
+        died = lease.previous
+        since = [datetime.fromisoformat(each.time).timestamp() for each in history.records[-1:]]
+        if died and died.kind == REFRESH and not any(each >= int(died.taken) for each in since):
             history.fail("its process ended without a word")
         yield history
-
-
-def _time_of(record: RefreshResult) -> float:
-    return datetime.fromisoformat(record.time).timestamp()
 
 
 def _is_computed(run: str) -> bool:
