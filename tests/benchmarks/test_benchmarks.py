@@ -66,7 +66,7 @@ each_design = pytest.mark.parametrize("design", _ALL, ids=lambda design: design.
 
 
 @each_design
-def test_y_depends_on_the_subspace_alone(design):
+def test_y_depends_on_all_of_the_subspace_and_on_nothing_else(design):
     rng = np.random.default_rng(0)
     X, B = design.inputs(200, design.d, rng), design.B
     assert X.shape == (200, design.d)
@@ -76,24 +76,10 @@ def test_y_depends_on_the_subspace_alone(design):
     replaced = X @ B @ B.T + others - others @ B @ B.T
     y, again = (design.response(rows @ B, np.random.default_rng(1)) for rows in (X, replaced))
     assert np.allclose(y, again)
-    assert len(np.unique(y)) > 1
-
-
-@each_design
-def test_y_depends_on_each_direction(design):
-    Z = design.draw(200, np.random.default_rng(0)).X @ design.B
     for column in range(design.q):
-        moved = Z.copy()
+        moved = X @ B
         moved[:, column] = moved[::-1, column]
-        y, other = (design.response(rows, np.random.default_rng(1)) for rows in (Z, moved))
-        assert not np.allclose(y, other)
-
-
-def test_draws_repeat():
-    draw, again, other = (seeded(len(DESIGNS), k) for k in (0, 0, 1))
-    assert np.array_equal(draw.X, again.X)
-    assert np.array_equal(draw.y, again.y)
-    assert not np.array_equal(draw.B, other.B)
+        assert not np.allclose(y, design.response(moved, np.random.default_rng(1)))
 
 
 def test_the_efficiency_bound_is_the_error_of_the_best_estimate_of_a_linear_index():

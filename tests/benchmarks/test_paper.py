@@ -89,15 +89,6 @@ def test_every_cell_of_the_paper_has_one_of_ours_and_variants_where_they_differ(
     assert {paradigm for _, paradigm, *_, name in ours if name == "ism-0.01"} == {"supervised"}
 
 
-def test_published_figures_are_as_printed():
-    times, costs = {"seconds": 0.02, "seconds_sd": 0.01}, {"cost": -1311, "cost_sd": 26}
-    known = {**times, **costs, "score": 0.95, "score_sd": 0.05}
-    assert published("supervised", "wine", "gaussian", "ism") == known
-    assert published("unsupervised", "face", "squared", "ism")["score"] == 0.95
-    assert published("supervised", "mnist", "gaussian", "gm") == {"over_cap": "3 days"}
-    assert published("supervised", "wine", "gaussian", "") == {}
-
-
 def _measured(settings, **how):
     return [series.measure_series(each, settings, **how) for each in plan(settings)]
 

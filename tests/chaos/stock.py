@@ -1,7 +1,9 @@
 """A home with one of everything that is stored, small, and ways to read all of it; tables."""
 
+import math
 import os
 from collections.abc import Callable
+from dataclasses import is_dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +11,8 @@ import pandas as pd
 
 from flows.errors import FlowError
 from flows.services.leases import Lease, find_lease
-from ism_dask.records.checkpoint import Checkpoint
-from ism_dask.records.iteration import Record, State
+from ism_dask.records.checkpoint import Checkpoint, OuterState
+from ism_dask.records.iteration import Record, Round, State
 from storage import (
     Checkpoints,
     DatasetInfo,
@@ -26,7 +28,6 @@ from storage import (
     save_results,
     write_dataset,
 )
-from storage.saved_arrays import without_arrays
 
 REQUEST = {"dataset": "small", "tol": 1e-5}
 PIECE = "fold-1"
@@ -58,23 +59,28 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
         frame.to_csv(path, index=False)
 
 
-def checkpoint(seed: int) -> Checkpoint:
+def checkpoint(seed: int = 0) -> Checkpoint:
     rng = np.random.default_rng(seed)
-    W, best = rng.normal(size=(2, 3, 2))
-    record = Record(1, rng.normal(), (1.5, 0.5), 0.1, 0.1, 0.2, ascent=True)
-    return Checkpoint(None, (State(W, rng.normal(size=2), best, rng.normal(), 0.3, (record,)),))
+    record = Record(1, rng.normal(), (1.5, -0.0), math.inf, 0.1, 0.2, ascent=True, settled=True)
+    W, best = rng.normal(size=(2, 5, 2))
+    steps = ((W, best),)
+    state = State(W, rng.normal(size=2), best, -math.inf, math.nan, (record,), rng.normal(), steps)
+    turn = Round(1, 2.0, 3.0, (1.0, 0.5), 0.1, 0.2, 7, 0.4)
+    standing = OuterState((turn,), State.from_weights(W, np.ones(2)))
+    return Checkpoint(standing, (state, None, state))
 
 
-def same(one: Checkpoint | None, other: Checkpoint) -> bool:
-    """Say whether two checkpoints are alike to the last bit."""
-    return bits_of(one) == bits_of(other)
-
-
-def bits_of(value: object) -> tuple[str, dict[str, bytes]]:
-    """Return what tells checkpoints apart, to the last bit."""
-    arrays: dict[str, np.ndarray] = {}
-    record = without_arrays(value, "value", arrays)
-    return repr(record), {name: each.tobytes() for name, each in arrays.items()}
+def bits(value: object) -> object:
+    """Return what tells values apart, to the last bit and the type."""
+    if isinstance(value, dict):
+        return {name: bits(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value), [bits(each) for each in value]
+    if is_dataclass(value):
+        return type(value), bits(vars(value))
+    if isinstance(value, np.ndarray):
+        return value.dtype, value.shape, value.tobytes()
+    return type(value), repr(value)
 
 
 def keep_model(seed: int = 0) -> None:

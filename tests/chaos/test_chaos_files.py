@@ -14,11 +14,11 @@ from distributed import Client, LocalCluster
 from stock import (
     READS,
     REQUEST,
+    bits,
     checkpoint,
     files_below,
     random_table,
     said_by,
-    same,
     stock,
     write_table,
 )
@@ -42,12 +42,12 @@ def test_the_newest_checkpoint_is_cut_at_a_random_byte(tally, count):
         path, content = rng.choice([*files.items()])
         path.write_bytes(content[: rng.randrange(len(content))])
         messages = []
-        is_before = same(checkpoints.find(REQUEST, messages.append), checkpoint(1))
+        is_before = bits(checkpoints.find(REQUEST, messages.append)) == bits(checkpoint(1))
         words = ("00000003", "The checkpoint before it is taken")
         named = [all(each in message for each in words) for message in messages]
         row.add(survived=is_before and named == [True], wrong=not is_before)
         path.write_bytes(content)
-    assert same(checkpoints.find(REQUEST), checkpoint(2))
+    assert bits(checkpoints.find(REQUEST)) == bits(checkpoint(2))
 
 
 @few_and_many(few=20, many=1_000)

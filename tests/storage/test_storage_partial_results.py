@@ -2,11 +2,12 @@
 
 import math
 import shutil
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, replace
 from hashlib import sha256
 
 import numpy as np
 import pytest
+from stock import bits, checkpoint
 
 from ism_dask.records.checkpoint import Checkpoint, OuterState
 from ism_dask.records.iteration import Record, Round, State
@@ -15,30 +16,6 @@ from storage.partial_results import FORMAT_VERSION, checkpoint_key
 
 REQUEST = {"cap": 600.0, "seed": 0, "sizes": (1, 2)}
 VALUE = {"seconds": 1.25, "shown": [1, 2], "error": math.inf, "note": "ü"}
-
-
-def checkpoint(seed=0):
-    rng = np.random.default_rng(seed)
-    record = Record(1, rng.normal(), (1.5, -0.0), math.inf, 0.1, 0.2, ascent=True, settled=True)
-    W, best = rng.normal(size=(2, 5, 2))
-    steps = ((W, best),)
-    state = State(W, rng.normal(size=2), best, -math.inf, math.nan, (record,), rng.normal(), steps)
-    turn = Round(1, 2.0, 3.0, (1.0, 0.5), 0.1, 0.2, 7, 0.4)
-    standing = OuterState((turn,), State.from_weights(W, np.ones(2)))
-    return Checkpoint(standing, (state, None, state))
-
-
-def bits(value):
-    """Return what tells values apart, to the last bit and the type."""
-    if isinstance(value, dict):
-        return {name: bits(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value), [bits(each) for each in value]
-    if is_dataclass(value):
-        return type(value), bits(vars(value))
-    if isinstance(value, np.ndarray):
-        return value.dtype, value.shape, value.tobytes()
-    return type(value), repr(value)
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "i8", "u1", "?", ">f8"])

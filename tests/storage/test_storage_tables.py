@@ -190,6 +190,10 @@ def test_gaps_by_their_definition(missing):
             expected["age is missing"] = gaps["age"]
             expected["region is missing"] = gaps["region=east"]
     assert data.feature_names == tuple(expected.columns)
+    schema = TableSchema.from_json(data.info.table["schema"])
+    assert TableSchema.from_json(schema.to_json()) == schema
+    assert schema.encoded_names == data.feature_names
+    assert [feature.missing for feature in schema.features] == [43, 0, 28, 0]
     assert_allclose(data.X.read(0, len(data.X)), expected.to_numpy(float), rtol=1e-12)
     assert len(data.y) == len(expected)
 
@@ -205,17 +209,6 @@ def test_the_size_of_batches_and_pieces_changes_nothing(monkeypatch):
         small = ingest_table(frame, "s", executor=object(), **options)
         assert_allclose(small.X.read(0, N), whole.X.read(0, N), rtol=1e-14)
         assert_array_equal(small.y, whole.y)
-
-
-def test_the_schema_is_stored_and_read_back(tmp_path):
-    path = _csv(_gappy(), tmp_path)
-    data = ingest_table(path, label="churned", keep=["id"], missing="indicator")
-    schema = TableSchema.from_json(data.info.table["schema"])
-    assert TableSchema.from_json(schema.to_json()) == schema
-    assert schema.options.keep == ("id",)
-    assert [feature.missing for feature in schema.features] == [43, 0, 28, 0]
-    assert schema.encoded_names == data.feature_names
-    assert data.info.table["files"][0]["path"] == str(path)
 
 
 @pytest.mark.parametrize(
@@ -284,6 +277,7 @@ LONG = b"x,y\n" + b"1,a\n" * 2**19 + b"2,\xe4\n"
         ("a.parquet", b"PAR1 nothing", "cannot read .*a.parquet"),
         ("a.csv", b"x,x,y\n1,2,a\n3,4,b\n", "multiple columns named x"),
         ("a.csv", b"x,y\n1,a\n2\n", "cannot read .*a.csv"),
+        ("a.csv.gz", gzip.compress(b"x,y\n1,a\n2,b\n")[:-9], "cannot read .*a.csv.gz: "),
         ("a.csv", b"x,y\n1,a\noops,b\n", "'oops'"),
         ("a.csv", b"x,y\n", "has no rows"),
         ("a.csv", b"\n", "is empty"),
@@ -533,15 +527,6 @@ def test_all_problems_of_a_table_are_listed_at_once():
         assert words in str(caught.value)
     with pytest.raises(TableError, match=r"`label` has 'z'; `drop` has 'fre'; did you mean 'free'"):
         ingest_table(frame, "t", label="z", drop="fre")
-
-
-@pytest.mark.long
-def test_a_packed_first_file_that_is_cut_is_named(tmp_path):
-    packed = gzip.compress(b"x,y\n1,a\n2,b\n")
-    for number, content in enumerate((packed[:-9], packed), 1):
-        (tmp_path / f"{number}.csv.gz").write_bytes(content)
-    with pytest.raises(TableError, match=r"cannot read .*1.csv.gz: "):
-        ingest_table(tmp_path, "bad")
 
 
 def test_files_that_are_no_tables_say_why(tmp_path):
