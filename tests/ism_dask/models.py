@@ -15,13 +15,10 @@ from ism_dask.kernels import Gaussian, Laplacian, Linear, Polynomial
 from ism_dask.observe import FitWatcher
 from ism_dask.rows.raw import LoadedShard
 from ism_dask.rows.shards import cut
-from ism_dask.solvers import SOLVERS
 from storage import DatasetInfo, open_dataset, write_dataset
 
 # For fits whose features or ends are no matter of the test.
 quiet = pytest.mark.filterwarnings("ignore::UserWarning")
-# The solvers of HSIC by name.
-HSIC_SOLVERS = {name: kind for name, kind in SOLVERS.items() if name != "ascent"}
 # Kernels that predictions may have: their matrices are positive definite.
 DEFINITE = [Gaussian(1.5), Gaussian(0.4), Laplacian(2.0), Linear(), Polynomial(2, 0.0)]
 DEFINITE += [Polynomial(3, 1.0), 0.3 * Gaussian(1.0), 0.5 * Gaussian(2.0) + 0.1 * Polynomial(2)]

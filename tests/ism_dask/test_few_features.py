@@ -2,9 +2,7 @@
 
 from itertools import combinations
 
-import dask.array as da
 import numpy as np
-import pandas as pd
 import pytest
 from definition import Definition, dense_gamma
 from models import CULTIVAR, WINE, hsic_model, projector
@@ -142,21 +140,6 @@ def test_w_is_a_maximum_on_its_support_and_zero_elsewhere(kernel):
     assert model.selection_
     assert model.converged_
     assert model.certify(X, Y).is_certified
-
-
-def test_significant_features_are_the_true_ones_in_any_container():
-    drawn, y = rows(200)
-    model = PredictiveIKDR(2, max_features="significant").fit(drawn, y)
-    assert model.get_support(indices=True).tolist() == [1, 4]
-    # As many new features as columns: W spans their space, and J cannot rise.
-    assert model.converged_
-    assert_allclose(projector(model), np.diag(model.get_support()), atol=1e-12)
-    frame = pd.DataFrame(drawn, columns=list("abcdefgh"))
-    same = PredictiveIKDR(2, max_features="significant").fit(frame, y)
-    assert same.feature_names_in_[same.get_support()].tolist() == ["b", "e"]
-    assert same.get_feature_names_out().tolist() == ["predictiveikdr0", "predictiveikdr1"]
-    lazy = PredictiveIKDR(2, max_features=3).fit(da.from_array(drawn, chunks=(100, 8)), y)
-    assert {1, 4} < set(lazy.get_support(indices=True))
 
 
 @pytest.mark.parametrize("most", [2, "significant"])

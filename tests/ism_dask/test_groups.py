@@ -6,7 +6,6 @@ from hypothesis import settings
 from numpy.testing import assert_allclose
 
 from ism_dask import PredictiveIKDR, SupervisedIKDR, intervals
-from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.kernels import Gaussian
 
 few = settings(max_examples=25, deadline=None)
@@ -31,19 +30,6 @@ def noisy(n=120):
 def unseen(model):
     """Return the share of y that the best trial explains in rows that it has not seen."""
     return model.selection_[0].explained
-
-
-def test_errors_are_those_of_regressions_on_other_groups():
-    rng = np.random.default_rng(2)
-    X, Y, groups = rng.normal(size=(12, 3)), rng.normal(size=(12, 2)), np.arange(12) % 5
-    regression, W = RidgeRegression(Gaussian(1.0), 0.1), np.eye(3)[:, :2]
-    errors = regression.leave_one_out(RowsInMemory(X, Y, groups=groups), W)
-    system = regression.kernel.matrix(X @ W, X @ W) + 12 * 0.1 * np.eye(12)
-    for group in range(5):
-        left, rest = np.flatnonzero(groups == group), np.flatnonzero(groups != group)
-        alpha = np.linalg.solve(system[np.ix_(rest, rest)], Y[rest])
-        missed = Y[left] - system[np.ix_(left, rest)] @ alpha
-        assert_allclose(errors[left], (missed**2).sum(axis=1), rtol=1e-9)
 
 
 def test_copies_weights_and_groups_of_copies_are_the_same():

@@ -89,18 +89,21 @@ def test_j_and_its_gradient_are_those_of_the_definition(seed):
 
 @few
 @given(SEEDS)
-def test_errors_are_those_of_explicit_regressions(seed):
+def test_errors_are_those_of_explicit_regressions_on_other_rows_or_groups(seed):
     regression, block, W = _problem(seed)
+    if seed % 2:
+        block = replace(block, groups=np.arange(block.n_rows) % 3)
     weights, signs = _weights_and_signs(regression, block)
     system = _system(regression, block, W)
     errors = regression.leave_one_out(block, W)
-    for row, weight in enumerate(weights):
-        rest = np.delete(np.arange(len(block.Y)), row)
+    groups = np.arange(block.n_rows) if block.groups is None else block.groups
+    for group in np.unique(groups):
         # The others keep their noise.
+        left, rest = np.flatnonzero(groups == group), np.flatnonzero(groups != group)
         alpha = np.linalg.solve(system[np.ix_(rest, rest)], block.Y[rest])
-        error = block.Y[row] - system[row, rest] @ alpha
-        explained = np.maximum(signs, 0.0) @ error**2
-        assert errors[row] == pytest.approx(weight * explained, rel=1e-5, abs=1e-8)
+        missed = block.Y[left] - system[np.ix_(left, rest)] @ alpha
+        explained = weights[left] * (missed**2 @ np.maximum(signs, 0.0))
+        assert_allclose(errors[left], explained, rtol=1e-5, atol=1e-8)
     others = block.part(np.arange(2))
     across = kernel_matrix(regression.kernel, others.X @ W, block.X @ W)
     missed = others.Y - across @ np.linalg.solve(system, block.Y)

@@ -1,7 +1,6 @@
 """Tables that several processes store: the same bits as at one go."""
 
 import pickle
-import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 
@@ -12,7 +11,6 @@ from stock import random_table, write_table
 
 from storage import TableError, ingest_table, open_dataset
 from storage.tables.formats import open_table
-from storage.tables.sources import map_in_order, threads_of_this_process
 
 # What a test may lower, so that a few rows fill a piece of a table or a chunk.
 PIECE_ROWS = "storage.tables.sources._PIECE_ROWS"
@@ -69,28 +67,3 @@ def test_processes_open_the_files_of_matrices_in_pieces(tmp_path, executor, monk
     assert here.data_hash == far.data_hash
     for data in (here, far):
         assert_array_equal(data.X.read(0, 800), values.reshape(800, 3))
-
-
-def test_results_come_in_order_and_errors_end_the_work():
-    begun = []
-
-    def work(number):
-        begun.append(number)
-        time.sleep(0.002 * (number % 3))
-        if number == 40:
-            raise ValueError("the fortieth")
-        return number**2
-
-    with threads_of_this_process() as threads:
-        assert list(map_in_order(threads, work, range(30))) == [k**2 for k in range(30)]
-        with pytest.raises(ValueError, match="the fortieth"):
-            list(map_in_order(threads, work, range(10_000), 10))
-        # The ten that were begun at most when the fortieth failed: 40 to 49.
-        assert max(begun) < 50
-        # A slow caller is not run ahead of.
-        begun.clear()
-        results = map_in_order(threads, begun.append, range(10_000), 10)
-        for taken in range(1, 31):
-            next(results)
-            assert max(begun) < taken + 10
-        results.close()
