@@ -125,21 +125,6 @@ def test_rows_of_a_built_in_data_set_come_from_it_and_from_files(here, fitted_wi
     assert list(pd.read_csv(text)) == [f"predictiveikdr{k}" for k in range(expected.shape[1])]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "message"),
-    [
-        ("--target both", 2, "`--target` is 'both'"),
-        ("--name wine", 1, "built-in data set"),
-        ("--name ../x", 2, "`--name` is '../x'"),
-        ("--max-levels 1", 2, "`--max-levels` is 1; expected 2 or more"),
-    ],
-)
-@pytest.mark.usefixtures("sales")
-def test_wrong_options_of_a_table(here, tmp_path, arguments, status, message):
-    ended = here("ingest", tmp_path / "sales.csv", *arguments.split(), "--plain")
-    assert message in ended.failed(status)
-
-
 @pytest.mark.usefixtures("sales")
 def test_what_a_table_is_needed_for_or_ingest_alone_is_named(here, tmp_path):
     for option in (("--label", "cultivar"), ("--dry-run",), ("--weights", "ash")):
@@ -147,6 +132,9 @@ def test_what_a_table_is_needed_for_or_ingest_alone_is_named(here, tmp_path):
         assert f"`{option[0]}` is given, but 'wine' is no table" in message
     assert "no file matches" in here("ingest", tmp_path / "x*.csv", "--plain").failed(1)
     path = tmp_path / "sales.csv"
+    assert "`--target` is 'both'" in here("ingest", path, "--target", "both").failed(2)
+    assert "built-in data set" in here("ingest", path, "--name", "wine").failed(1)
+    assert "`--name` is '../x'" in here("ingest", path, "--name", "../x").failed(2)
     path.write_text(path.read_text().replace(",yes", ",").replace("yes,", ","))
     message = here("fit", path, "--label", "churned", "--plain").failed(1)
     assert f"`ism-dask ingest {path}` has options for that" in message

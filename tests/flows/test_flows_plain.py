@@ -2,7 +2,6 @@
 
 import warnings
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,7 +19,6 @@ from support import noted_calls, store_own
 from flows.errors import FlowError, SettingsError
 from flows.progress.watching import ProgressShare
 from flows.reports.summary import View, summarise
-from flows.results.runs import largest
 from flows.runs.clustering import run_cluster
 from flows.runs.crossval import plan_folds, run_crossval, run_fold
 from flows.runs.data import ensure_stored, label_of
@@ -220,13 +218,6 @@ def test_an_interrupted_cross_validation_by_both_criteria_repeats_no_fit(monkeyp
     fits = noted_calls(monkeypatch, "flows.runs.crossval.fit")
     assert set(run_crossval(settings).methods) == {"ISM", "prediction"}
     assert fits == []
-
-
-def test_the_largest_weights_come_first_with_their_names():
-    named = SimpleNamespace(feature_names=tuple("abcdef"))
-    found = largest(named, np.array([0.1, -0.9, 0.3, 0.0, 0.2, 0.25]), 5)
-    assert found[:2] == [("b", -0.9), ("c", 0.3)]
-    assert len(found) == 5
 
 
 def test_relative_gaussian_keeps_its_rows_out_of_the_summary():
