@@ -141,8 +141,10 @@ def _refreshed(settings: RefreshSettings, history: History) -> RefreshResult:
     if published is not None:
         report_progress(0.97, "compare with the published run")
         current = history.published or name
-        rows = (history.equal_rows_of(current), equal)
-        comparison = compare(current, published, new, labelled, plan.limits, equal_rows=rows)
+        before = next((each.equal_rows for each in history.records if each.run == current), 0.0)
+        comparison = compare(
+            current, published, new, labelled, plan.limits, equal_rows=(before, equal)
+        )
     outcome: dict[str, Any] = {"reasons": doubts(fitted, comparison)}
     state = SUSPICIOUS if outcome["reasons"] else PUBLISHED
     if state == PUBLISHED:

@@ -39,7 +39,6 @@ from ism_dask.estimators.clusterers import ClusteringIKDR
 from ism_dask.gamma.targets import class_dependence
 from storage import Dataset, load_model
 
-KIND = ClusterResult.command
 # A result lists this many columns that tell the clusters apart.
 _SEPARATING = 10
 
@@ -56,7 +55,9 @@ def cluster_and_save(settings: ClusterSettings, data: Dataset) -> ClusterResult:
     identity = {"data_hash": data.data_hash, "k": k, "y": digest}
     about = f"{describe_rows(data)}; clusters k: {k}"
     size = {"n_clusters": k}
-    with resumable_run(run, KIND, settings, identity, size=size, about=about) as this:
+    with resumable_run(
+        run, ClusterResult.command, settings, identity, size=size, about=about
+    ) as this:
         fitted = fit_on_cluster(settings, this, partial(_fitted, settings, data, k, y))
         model, labels = fitted.model, fitted.model.labels_
         codes = {name: y for name, y in data.labels.items() if y.dtype.kind in "ui"}

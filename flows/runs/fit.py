@@ -16,7 +16,6 @@ from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.selection.rules import RULES
 from storage import Dataset, Model, load_model
 
-KIND = FitResult.command
 # The progress that is reached when the rows are fitted.
 _FITTED = 0.99
 # A result lists this many shares.
@@ -45,7 +44,7 @@ def fit_and_save(
             return fitted, None
         return fitted, intervals(fitted.model, X, y, sample_weight=weights, **sides)
 
-    with resumable_run(run, KIND, settings, **labelled.facts(settings)) as this:
+    with resumable_run(run, FitResult.command, settings, **labelled.facts(settings)) as this:
         fitted, certainty = fit_on_cluster(settings, this, work)
         result = FitResult(
             label=labelled.label,

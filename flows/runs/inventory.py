@@ -45,12 +45,13 @@ def list_entries(name: str | None = None) -> list[dict[str, Any]]:
     entries = []
     for spec in DATASETS.values():
         for key, split in spec.splits.items():
-            info = DatasetInfo(spec.name, key, spec.title, default_label=spec.default_label)
-            folder = folder_of(spec.name, key)
-            line = stored.pop(folder, StoredDataset(folder, bytes=-1))
-            info = replace(line.info, source=spec.title) if line.info else info
-            entries.append(_entry(replace(line, info=info, shape=(split.rows, spec.columns))))
-    entries += map(_entry, stored.values())
+            line = stored.pop(folder_of(spec.name, key), None)
+            info = DatasetInfo(spec.name, key, default_label=spec.default_label)
+            info = replace((line and line.info) or info, source=spec.title)
+            entries.append(_entry(info, line, (split.rows, spec.columns)))
+    for line in stored.values():
+        info = line.info or DatasetInfo(line.folder, "")
+        entries.append(_entry(info, line, line.shape or (None, None)))
     named = [entry for entry in entries if name in (None, entry["name"])]
     if not named:
         names = sorted({entry["name"] for entry in entries})
@@ -59,28 +60,28 @@ def list_entries(name: str | None = None) -> list[dict[str, Any]]:
     return named
 
 
-def _entry(line: StoredDataset) -> dict[str, Any]:
-    """Return a data set as plain JSON; a negative number of bytes means that it is not stored."""
-    info, is_stored = line.info or DatasetInfo(line.folder, ""), line.bytes >= 0
+def _entry(
+    info: DatasetInfo, line: StoredDataset | None, shape: tuple[int | None, int | None]
+) -> dict[str, Any]:
+    """Return a data set as plain JSON; its line is None if it is not stored."""
     # Number of classes of each label; None for numbers, and if only stored data would show it.
     labels: dict[str, int | None] = {label: len(names) for label, names in info.class_names.items()}
     schema = info.table["schema"] if info.table else {"labels": []}
     labels |= {
         label_key(each["name"]): None for each in schema["labels"] if each["role"] == NUMBERS
     }
-    if not is_stored and info.default_label:
+    if line is None and info.default_label:
         labels = {info.default_label: None}
-    rows, columns = line.shape or (None, None)
     return {
         "name": info.name,
         "title": info.source,
         "split": info.split,
-        "rows": rows,
-        "columns": columns,
+        "rows": shape[0],
+        "columns": shape[1],
         "labels": labels,
-        "bytes": line.bytes if is_stored else None,
-        "problem": line.problem,
-        "stored": is_stored,
+        "bytes": line and line.bytes,
+        "problem": line.problem if line else "",
+        "stored": line is not None,
     }
 
 

@@ -66,10 +66,6 @@ class History:
         earlier = runs[: runs.index(current)] if current in runs else runs
         return next(reversed(earlier), None)
 
-    def equal_rows_of(self, run: str) -> float:
-        """Return the share of rows of a run that equal an earlier one."""
-        return next((each.equal_rows for each in self.records if each.run == run), 0.0)
-
     def add(self, record: RefreshResult) -> RefreshResult:
         """Record what has happened, and return the record; one like the last is counted with it."""
         record, number = _signed(record), max(self._saved, default=0)

@@ -58,25 +58,18 @@ def test_every_run_is_listed_the_newest_first(here, results, monkeypatch):
 
 @pytest.mark.usefixtures("results")
 def test_a_damaged_run_is_listed_with_its_problem(here):
-    (open_run("crossval").path / "record.json").write_bytes(b"")
+    saved = open_run("crossval")
+    metrics = {**saved.metrics, "results": [], "rows": 0}  # numbers that no run has
+    save_results("odd", "crossval", config=saved.config, metrics=metrics, versions=saved.versions)
+    (saved.path / "record.json").write_bytes(b"")
     problems = {line["name"]: line["problem"] for line in here("runs", "--json").answer["runs"]}
     assert [name for name, problem in problems.items() if problem] == ["crossval"]
     assert "`record.json`" in problems["crossval"]
-    table = here("runs")
-    assert table.status == 0
-    assert "damaged" in table.out
-    for command in ("show", "report"):
-        assert "`record.json`" in here(command, "crossval").failed(1)
-
-
-@pytest.mark.usefixtures("results")
-def test_a_run_with_numbers_that_none_has_is_listed_as_damaged(here):
-    saved = open_run("crossval")
-    metrics = {**saved.metrics, "results": [], "rows": 0}
-    save_results("odd", "crossval", config=saved.config, metrics=metrics, versions=saved.versions)
     listed = [line.split()[:2] for line in here("runs").out.splitlines()]
     assert ["odd", "damaged"] in listed
-    assert here("runs", "--json").status == 0
+    assert ["crossval", "damaged"] in listed
+    for command in ("show", "report"):
+        assert "`record.json`" in here(command, "crossval").failed(1)
 
 
 def test_what_is_no_run_of_ours_is_in_nobodys_way(here, tmp_path):
@@ -130,30 +123,23 @@ def test_a_sample_is_of_two_thousand_rows_and_the_same_for_a_seed():
     assert not np.array_equal(one.sample.values, other.sample.values)
 
 
-def test_a_crossval_gives_way_to_the_next_only_where_nobody_named_it():
-    name = run_crossval(WINE).run
-    assert name == "wine-gaussian-q2-crossval"
-    first = open_run(name).created
-    run_crossval(WINE)
-    assert open_run(name).created > first
-    named = replace(WINE, run="named")
-    run_crossval(named)
-    with pytest.raises(FlowError, match="there is a run 'named' already"):
-        run_crossval(named)
-    run_crossval(replace(named, force=True))
-
-
-def test_no_run_of_another_kind_is_replaced_unasked(here):
+def test_a_crossval_replaces_by_itself_only_one_that_nobody_has_named(here):
     name = "wine-gaussian-q2-crossval"
     run_fit(FitSettings(dataset="wine", run=name, sigma="median", criterion="dependence"))
     report_path(name).parent.mkdir(parents=True)
     report_path(name).touch()
-    crossval = ("crossval", "wine", "-q", 2, "--plain", *DEPENDENCE)
-    assert "--force" in here(*crossval).failed(1)
-    assert here(*crossval, "--first", 1, "--force").status == 0
-    assert open_run(name).kind == "crossval"
+    with pytest.raises(FlowError, match="replace it with --force"):
+        run_crossval(WINE)
+    first = open_run(run_crossval(replace(WINE, force=True)).run)
+    assert (first.name, first.kind) == (name, "crossval")
     assert not report_path(name).exists()
     assert "has results but no model" in here("transform", name, "wine", "-o", "x.csv").failed(2)
+    run_crossval(WINE)
+    assert open_run(name).created > first.created
+    named = replace(WINE, run="named")
+    run_crossval(named)
+    with pytest.raises(FlowError, match="there is a run 'named' already"):
+        run_crossval(named)
 
 
 @pytest.mark.usefixtures("fitted_wine")
