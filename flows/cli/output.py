@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -21,7 +21,7 @@ from ism_dask.observe.progress import TimeLeft
 from ism_dask.observe.progress_bar import bar_columns
 
 if TYPE_CHECKING:
-    from flows.reports.blocks import Block, Fact, Summary
+    from flows.reports.blocks import Fact, Summary
     from flows.reports.blocks import Table as ReportTable
 
 
@@ -99,11 +99,6 @@ class Output:
         ):
             yield
 
-    def waiting(self, text: str) -> AbstractContextManager[object]:
-        """Print `text`, and show on a terminal that the block waits."""
-        self.say(text)
-        return Console(stderr=True).status("waiting for it") if self.live else nullcontext()
-
 
 class _Bar:
     """A progress watcher that moves the bar on the terminal."""
@@ -144,7 +139,14 @@ def print_summary(summary: Summary, output: Output, *, ending: bool = False) -> 
         )
         if block.command:
             output.say(block.command)
-        _print_tables(block, output)
+        if block.tables:
+            output.say(block.title)
+        for each in block.tables:
+            output.show(each)
+        if block.notes:
+            output.say(block.notes_title)
+        for note in block.notes:
+            output.say(note)
 
 
 def _print_facts(title: str, facts: Sequence[Fact], output: Output, *, full: bool = False) -> None:
@@ -156,14 +158,3 @@ def _print_facts(title: str, facts: Sequence[Fact], output: Output, *, full: boo
         for each in facts:
             for note in (*each.notes, *(f"Warning: {warning}" for warning in each.warnings)):
                 output.say(note)
-
-
-def _print_tables(block: Block, output: Output) -> None:
-    if block.tables:
-        output.say(block.title)
-    for each in block.tables:
-        output.show(each)
-    if block.notes:
-        output.say(block.notes_title)
-    for note in block.notes:
-        output.say(note)

@@ -44,8 +44,8 @@ def up(
     elif status:
         _list_services(output)
     elif detach:
-        with output.waiting("starting all services ..."):
-            already = start_detached(settings)
+        output.say("starting all services ...")
+        already = start_detached(settings)
         _show_services(output, "end all of it with `ism-dask up --stop`", already=already)
     else:
         ends = "Ctrl-C ends all of it, and so does `ism-dask up --stop`"

@@ -247,6 +247,6 @@ def read_cluster(file: Path) -> DaskCluster:
     """Return the cluster that a cluster file describes; raise SettingsError if it is wrong."""
     table = parse_toml(file, "cluster file", "those in docs/clusters.md")
     try:
-        return read_table(DaskCluster, table, file.parent)
+        return read_table(DaskCluster, table)
     except SettingsError as error:
         raise SettingsError(f"{file}: {error}") from error

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
-from pydantic import AfterValidator, ValidationInfo
+from pydantic import AfterValidator
 
 from flows.errors import SettingsError
 from flows.settings.base import (
@@ -27,7 +27,7 @@ from flows.settings.runs import (
     SavedRunSettings,
     SearchSettings,
 )
-from flows.settings.toml_tables import RelativePath, expanded, parse_toml, read_table, within
+from flows.settings.toml_tables import expanded, parse_toml, read_table, within
 from flows.settings.unsupervised import ClusterSettings
 
 # The table that a run file must have one of: it names the flow and has its settings.
@@ -47,25 +47,6 @@ _ELSEWHERE: Mapping[str, str] = {
 }
 
 
-def _resolved(source: str, info: ValidationInfo) -> str:
-    """Return a source with a relative path made to start from the folder of the run file."""
-    is_absolute = expanded(source).is_absolute()
-    there = str(Path(info.context or "") / source)
-    is_table = import_choices().is_table(there) or import_choices().is_table(source)
-    if "://" in source or not is_table or is_absolute:
-        return source
-    return there
-
-
-def _place(scheduler: str, info: ValidationInfo) -> str:
-    """Return a scheduler with the path of a cluster file made to start from that folder."""
-    if not scheduler.endswith(CLUSTER_FILE):
-        return scheduler
-    return str(Path(info.context or "") / expanded(scheduler))
-
-
-_Source = Annotated[str, AfterValidator(_resolved)]
-_Place = Annotated[str, AfterValidator(_place)]
 # Names of columns: in a run file also as a list.
 _Names = Annotated[
     list[str] | str,
@@ -90,15 +71,14 @@ DataTable = _table(
     "DataTable",
     IngestSettings,
     ("dataset", "force", "dry_run", "scheduler"),
-    ("source", _Source, setting(about="A table, from this file on, or the name of a data set.")),
+    ("source", str, setting(about="A table, from this file on, or the name of a data set.")),
     **dict.fromkeys(("label", "drop", "keep", "columns"), _Names | None),
 )
-# A table [[transform]]: rows to project after the fit.
-TransformTable = _table("TransformTable", TransformSettings, (), source=_Source, out=RelativePath)
+# A table [[transform]]: rows to project after the fit, of a data set that may come from [data].
+TransformTable = _table("TransformTable", TransformSettings, ())
 # The tables of the flows.
 TABLES: Mapping[str, Any] = {
-    flow: _table(f"{flow.capitalize()}Table", kind, _ELSEWHERE, scheduler=_Place | None)
-    for flow, kind in FLOWS.items()
+    flow: _table(f"{flow.capitalize()}Table", kind, _ELSEWHERE) for flow, kind in FLOWS.items()
 }
 FitTable, CrossvalTable, ClusterTable = TABLES.values()
 
@@ -151,7 +131,7 @@ class FileTables:
 
     data: DataTable  # type: ignore[valid-type]
     run: str | None = setting(None, about="Name of the saved run. Default: from data and kernel.")
-    report: RelativePath | None = setting(None, about="Page to write: .html, .md or .json.")
+    report: Path | None = setting(None, about="Page to write: .html, .md or .json.")
     transform: tuple[TransformTable, ...] = ()  # type: ignore[valid-type]
     refresh: RefreshTable | None = None  # with it `ism-dask run` refreshes the run
     fit: FitTable | None = None  # type: ignore[valid-type]
@@ -185,7 +165,7 @@ def read_run_file(path: Path, *, force: bool = False, afresh: bool = False) -> R
     tables = parse_toml(path, "run file", "the one that `ism-dask init` writes")
     try:
         flow = _flow_of(tables)
-        file: Any = read_table(FileTables, tables, path.parent)
+        file: Any = read_table(FileTables, _from_folder(path.parent, tables))
         _check_outputs(path, flow, file)
         settings = _settings(flow, file, force=force, afresh=afresh)
         ingest = _ingest_settings(file.data, settings, force=force)
@@ -205,6 +185,22 @@ def _flow_of(tables: Mapping[str, Any]) -> str:
         had = " and ".join(f"[{name}]" for name in named) or "none of them"
         raise SettingsError(f"the file has {had}; expected one table {expected}")
     return named[0]
+
+
+def _from_folder(folder: Path, value: Any, key: str = "") -> Any:
+    """Return tables of a run file, in which relative paths start from the folder of the file."""
+    if isinstance(value, dict):
+        return {name: _from_folder(folder, each, name) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_from_folder(folder, each, key) for each in value]
+    if not isinstance(value, str) or key not in ("report", "out", "scheduler", "source"):
+        return value
+    is_path, there = key in ("report", "out"), str(folder / expanded(value))
+    if key == "scheduler":
+        is_path = value.endswith(CLUSTER_FILE)
+    elif key == "source":  # else the name of a data set, or an address
+        is_path = "://" not in value and any(map(import_choices().is_table, (there, value)))
+    return there if is_path else value
 
 
 def _check_outputs(path: Path, flow: str, file: Any) -> None:

@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 
-from pydantic import AfterValidator, TypeAdapter, ValidationError, ValidationInfo
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from flows.errors import SettingsError
@@ -32,16 +32,8 @@ def expanded(path: str | Path) -> Path:
         raise SettingsError(f"{str(path)!r}: there is no such user here, and no home") from error
 
 
-def _from_folder(path: Path, info: ValidationInfo) -> Path:
-    return Path(info.context or "") / expanded(path)
-
-
-# A path that starts from the folder of the TOML file, unless it is absolute.
-RelativePath = Annotated[Path, AfterValidator(_from_folder)]
-
-
-def read_table(kind: type[T], values: Mapping[str, Any], folder: Path | None = None) -> T:
-    """Make a dataclass from plain values, such as a TOML table in a file of `folder`.
+def read_table(kind: type[T], values: Mapping[str, Any]) -> T:
+    """Make a dataclass from plain values, such as a TOML table.
 
     Raise SettingsError for a key that is unknown or missing, a value of another type or beyond its
     bounds, and values for which the dataclass raises ValueError.
@@ -49,7 +41,7 @@ def read_table(kind: type[T], values: Mapping[str, Any], folder: Path | None = N
     # As JSON, in which pydantic's strict mode has lists for tuples, and tables for dataclasses.
     text = to_json(values, inf_nan_mode="constants")
     try:
-        made: T = _adapter(kind).validate_json(text, strict=True, extra="forbid", context=folder)
+        made: T = _adapter(kind).validate_json(text, strict=True, extra="forbid")
     except ValidationError as error:
         raise _clearest_error(kind, values, error) from error
     return made
