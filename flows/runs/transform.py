@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial, reduce
 from operator import add
@@ -38,9 +38,13 @@ _ROUNDING = 1e-5
 _PIECES_AT_WORK = 8
 
 
+# A batch of rows projected: how many were read, the columns to write, and the new features (m, q).
+Batch = tuple[int, pa.RecordBatch, Array]
+
+
 @dataclass(eq=False)
 class Projection:
-    """Projects a table, or a part of it, by a model, and holds what is known of its rows."""
+    """Projects a table by a model, and holds what is known of its rows."""
 
     model: Model
     schema: TableSchema  # of the table that the model was fitted to
@@ -51,9 +55,12 @@ class Projection:
     outside: Any = 0  # of each new feature, the rows out of the range of the fit
     moments: list[ColumnMoments] = field(default_factory=list)  # of the new features, by batch
 
-    def batches(self, source: Part) -> Iterator[pa.RecordBatch]:
-        """Yield the columns to pass through and the new features of a table, in batches."""
-        for batch in encode_new_rows(source, self.schema, self.problems, self.passed):
+    def batches(self, part: Part, problems: Problems) -> Iterator[Batch]:
+        """Yield the rows of a part of the table, in batches; add what does not fit to `problems`.
+
+        The columns to write are those that are passed through, and the new features.
+        """
+        for batch in encode_new_rows(part, self.schema, problems, self.passed):
             # Gaps and infinite values are among the problems of the rows. There are hardly any, and
             # to replace them takes long.
             finite = np.isfinite(batch.X)
@@ -61,20 +68,19 @@ class Projection:
             # With one thread, the bits do not depend on the cores.
             with np.errstate(over="ignore", invalid="ignore"), single_threaded_blas():
                 new = self.model.transform(X)
-            self.read += batch.read
-            self.rows += len(new)
-            self._compare(new)
             names = [*batch.passed.schema.names, *self.model.get_feature_names_out()]
-            yield pa.record_batch([*batch.passed.columns, *map(pa.array, new.T)], names)
+            columns = [*batch.passed.columns, *map(pa.array, new.T)]
+            yield batch.read, pa.record_batch(columns, names), new
 
-    def project(self, part: Part) -> tuple[list[pa.RecordBatch], Projection]:
-        """Return the new features of a part of the table, and what is known of its rows."""
+    def project(self, part: Part) -> tuple[Problems, Iterable[Batch]]:
+        """Return what does not fit in a part of the table, and its rows."""
         problems = Problems(self.problems.ignore_unseen)
-        own = Projection(self.model, self.schema, self.passed, problems)
-        return list(own.batches(part)), own
+        return problems, list(self.batches(part, problems))
 
-    def _compare(self, new: Array) -> None:
-        """Count the rows whose new features (m, q) are beyond those of the fit."""
+    def count(self, read: int, new: Array) -> None:
+        """Count rows that were read, and those whose new features (m, q) are beyond the fit's."""
+        self.read += read
+        self.rows += len(new)
         finite = np.isfinite(new).all(axis=1)
         if not finite.all():
             self.problems.infinite["the projection"] += int(np.count_nonzero(~finite))
@@ -87,14 +93,6 @@ class Projection:
         # The squares of numbers that are barely floats are not.
         with np.errstate(over="ignore", invalid="ignore"):
             self.moments.append(ColumnMoments.from_rows(new[finite]))
-
-    def merge(self, other: Projection) -> None:
-        """Add what is known of later rows."""
-        self.problems.merge(other.problems)
-        self.read += other.read
-        self.rows += other.rows
-        self.outside = self.outside + other.outside
-        self.moments += other.moments
 
     def drift(self) -> list[dict[str, Any]]:
         """Return for each new feature the share of rows out of range, and the shift of the mean.
@@ -215,21 +213,16 @@ def _projected(table: Table, rows: Projection) -> Iterator[pa.RecordBatch]:
 
     After the last batch, raise an error that lists all rows that do not fit.
     """
-    if len(table.parts) == 1:
-        for batch in rows.batches(table.parts[0]):
-            _report(rows.rows)
-            yield batch
-    else:
-        with threads_of_this_process() as threads:
-            for batches, part_rows in map_in_order(
-                threads, rows.project, table.parts, _PIECES_AT_WORK
-            ):
-                rows.merge(part_rows)
-                _report(rows.rows)
-                yield from batches
+    with threads_of_this_process() as threads:
+        parts = map_in_order(threads, rows.project, table.parts, _PIECES_AT_WORK)
+        if len(table.parts) == 1:
+            problems = Problems(rows.problems.ignore_unseen)
+            parts = iter([(problems, rows.batches(table.parts[0], problems))])
+        for problems, batches in parts:
+            for read, batch, new in batches:
+                rows.count(read, new)
+                # The number of rows of a table of texts is not known before its end.
+                report_progress(rows.rows / (rows.rows + 10**6), f"project, {rows.rows:,} rows")
+                yield batch
+            rows.problems.merge(problems)
     rows.problems.check(table.description)
-
-
-def _report(rows: int) -> None:
-    # The number of rows of a table of texts is not known before its end.
-    report_progress(rows / (rows + 10**6), f"project, {rows:,} rows")
