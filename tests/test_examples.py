@@ -1,25 +1,19 @@
 """The examples run as they stand and print what they promise."""
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from daskparts import ran
 
 HOUSE = Path(__file__).resolve().parents[1]
 
 
 def printed(script, *options):
     """Run an example in a process of its own, warnings being errors; return what it prints."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(HOUSE / "examples" / script), *options],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(HOUSE), "MPLBACKEND": "Agg"},
-    )
+    own = {"PYTHONPATH": str(HOUSE), "MPLBACKEND": "Agg"}
+    done = ran(sys.executable, "-W", "error", HOUSE / "examples" / script, *options, **own)
     assert done.returncode == 0, done.stderr
     assert "━" not in done.stderr  # no bar where there is no terminal
     return done.stdout

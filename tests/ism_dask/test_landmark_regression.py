@@ -17,7 +17,7 @@ from ism_dask.criteria.landmark_regression import (
     LandmarkRegression,
     landmark_rows,
 )
-from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
+from ism_dask.criteria.prediction import RowsInMemory
 from ism_dask.kernels import Gaussian, Laplacian, Polynomial
 from ism_dask.rows.shards import cut
 from ism_dask.selection.rules import RULES
@@ -64,21 +64,6 @@ def test_j_and_its_slope_are_those_of_the_definition(seed):
     at = [[_objective(regression, block, W + k * move) for k in steps] for move in moves]
     slope = (np.array(at) @ weights).reshape(W.shape)
     assert_allclose(value.product, slope, atol=2e-5 * (0.1 + np.abs(slope).max()))
-
-
-@few
-@given(SEEDS)
-def test_with_all_rows_as_landmarks_it_is_the_exact_regression(seed):
-    few_landmarks, block, W = _problem(seed, n=30)
-    if isinstance(few_landmarks.kernel, Polynomial):  # of rank 6: no factor of 30 rows
-        return
-    regression = replace(few_landmarks, landmarks=block.X)
-    if block.weights is not None:
-        block = block.part(np.flatnonzero(block.weights))
-    exact = RidgeRegression(regression.kernel, regression.ridge, regression.signs)
-    one, other = regression.explained(W), exact.explained(block, W)
-    assert one.objective == pytest.approx(other.objective, rel=1e-7, abs=1e-9)
-    assert_allclose(one.product, other.product, rtol=1e-5, atol=1e-7)
 
 
 def test_shards_add_up_wherever_they_are():

@@ -1,10 +1,11 @@
 """What an installation without extras does: all of Python's side, and one line from the command."""
 
 import re
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
+
+from daskparts import ran
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 MODULES = {"pillow": "PIL"}
@@ -35,8 +36,7 @@ def _without_extras(program):
     # Dask itself brings fsspec, and scikit-learn takes any entry for a loaded pyarrow.
     names = {MODULES.get(name, name) for name in names} - {"fsspec", "pyarrow"}
     assert {"prefect", "distributed", "psutil", "matplotlib"} <= names
-    command = [sys.executable, "-c", f"{HIDING.format(names=names)}\n{program}"]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    return ran(sys.executable, "-c", f"{HIDING.format(names=names)}\n{program}")
 
 
 def test_python_needs_no_extra():

@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from ism_dask import PredictiveIKDR, SupervisedIKDR
+from ism_dask import PredictiveIKDR
 from ism_dask.gamma.base import avoiding
 from ism_dask.gamma.side_information import (
     _RIDGES,
@@ -178,12 +178,6 @@ def test_searches_and_validations_pass_on_what_is_known_of_rows(argument):
         direct = clone(model).fit(Z, y[rows], **{argument: known[rows]})
         components = fitted.named_steps["predictiveikdr"].components_
         assert_array_equal(components, direct.components_)
-
-
-@pytest.mark.parametrize("make", [PredictiveIKDR, SupervisedIKDR])
-def test_a_weight_of_zero_avoids_nothing(make):
-    zero = make(1, avoid_weight=0).fit(ROWS, NUMBERS, avoid=SEX)
-    assert_allclose(zero.objective_, make(1).fit(ROWS, NUMBERS).objective_, rtol=1e-9)
 
 
 @pytest.mark.parametrize("argument", ["avoid", "given"])
