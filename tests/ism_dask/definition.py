@@ -104,14 +104,6 @@ class Definition:
         norm = float(np.linalg.norm(product))
         return float(np.linalg.norm(product - W @ (W.T @ product))) / norm if norm else 0.0
 
-    def continued(self, W, steps):
-        """Return the largest J that so many bare spectral steps from W come by."""
-        best = -np.inf
-        for _ in range(steps):
-            W = np.linalg.eigh(self.phi(W))[1][:, ::-1][:, : W.shape[1]]
-            best = max(best, self.objective(W))
-        return best
-
     def _terms(self, W):
         Z = self.X @ W.astype(self.X.dtype)
         for weight, term in self.kernel.terms:
