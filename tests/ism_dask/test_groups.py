@@ -9,22 +9,22 @@ from ism_dask import PredictiveIKDR, SupervisedIKDR, intervals
 from ism_dask.kernels import Gaussian
 
 few = settings(max_examples=25, deadline=None)
-PATIENTS = np.repeat(np.arange(40), 10)
+PATIENTS = np.repeat(np.arange(30), 6)
 QUICK = {"kernel": Gaussian(2.0), "max_features": None}
 
 
 def visits():
-    """Return ten rows of each of 40 patients, who have a level of their own, and y."""
+    """Return six rows of each of 30 patients, who have a level of their own, and y."""
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(40, 8))[PATIENTS] + 0.3 * rng.normal(size=(400, 8))
-    return X, X[:, 0] + rng.normal(size=40)[PATIENTS] + 0.3 * rng.normal(size=400)
+    X = rng.normal(size=(30, 8))[PATIENTS] + 0.3 * rng.normal(size=(180, 8))
+    return X, X[:, 0] + rng.normal(size=30)[PATIENTS] + 0.3 * rng.normal(size=180)
 
 
-def noisy(n=120):
+def noisy():
     """Return rows and a y of which half is noise."""
     rng = np.random.default_rng(1)
-    X = rng.normal(size=(n, 8))
-    return X, np.sin(X[:, 0]) + X[:, 1] ** 2 / 2 + 0.8 * rng.normal(size=n)
+    X = rng.normal(size=(120, 8))
+    return X, np.sin(X[:, 0]) + X[:, 1] ** 2 / 2 + 0.8 * rng.normal(size=120)
 
 
 def unseen(model):
@@ -56,14 +56,14 @@ def test_the_share_of_unseen_rows_is_that_of_new_patients():
     assert unseen(of_patients) < unseen(of_rows) - 0.05
 
 
-@pytest.mark.parametrize("n_groups", [4, 300])
+@pytest.mark.parametrize("n_groups", [4, 120])
 def test_groups_of_many_rows(n_groups, monkeypatch):
     """In several blocks, of which one or more may have no group."""
-    monkeypatch.setattr("ism_dask.rows.raw.BLOCK_ROWS", 250)
+    monkeypatch.setattr("ism_dask.rows.raw.BLOCK_ROWS", 100)
     rng = np.random.default_rng(5)
-    groups = rng.integers(n_groups, size=1500)
-    X = rng.normal(size=(n_groups, 6))[groups] + rng.normal(size=(1500, 6))
-    y = np.sin(X[:, 0]) + 0.3 * rng.normal(size=n_groups)[groups] + 0.2 * rng.normal(size=1500)
+    groups = rng.integers(n_groups, size=600)
+    X = rng.normal(size=(n_groups, 6))[groups] + rng.normal(size=(600, 6))
+    y = np.sin(X[:, 0]) + 0.3 * rng.normal(size=n_groups)[groups] + 0.2 * rng.normal(size=600)
     model = PredictiveIKDR(1, **QUICK)
     fitted = model.fit(X, y, groups=[f"site {each}" for each in groups])
     assert abs(fitted.weights_[0, 0]) > 0.95 * np.linalg.norm(fitted.weights_)
@@ -72,22 +72,22 @@ def test_groups_of_many_rows(n_groups, monkeypatch):
 def test_groups_belong_to_the_fit():
     X, y = visits()
     fitted = PredictiveIKDR(2, max_features=None).fit(X, y, groups=PATIENTS)
-    other = (PATIENTS + (np.arange(400) == 7)) % 40
+    other = (PATIENTS + (np.arange(180) == 7)) % 30
     with pytest.raises(ValueError, match="the fit had groups, and `certify` has none"):
         fitted.certify(X, y)
     with pytest.raises(ValueError, match="not those of the fit"):
         fitted.certify(X, y, groups=other)
-    assert fitted.certify(X, y, groups=PATIENTS).residual_rows == 400
+    assert fitted.certify(X, y, groups=PATIENTS).residual_rows == 180
 
 
 def test_intervals_of_groups_are_those_of_observations():
-    X, y = noisy(300)
+    X, y = noisy()
     alone, whole = (
         intervals(PredictiveIKDR(1, max_features=None).fit(X, y, **each), X, y, **each)
-        for each in ({}, {"groups": np.arange(300)})
+        for each in ({}, {"groups": np.arange(120)})
     )
     assert_allclose(alone.shares_low, whole.shares_low, atol=1e-9)
-    pairs = {"groups": np.arange(300) % 4}
+    pairs = {"groups": np.arange(120) % 4}
     few = intervals(PredictiveIKDR(1, max_features=None).fit(X, y, **pairs), X, y, **pairs)
     assert "there are 4 groups of rows for 7 free weights" in few.doubts[0]
 
@@ -95,10 +95,10 @@ def test_intervals_of_groups_are_those_of_observations():
 @pytest.mark.parametrize(
     ("make", "groups", "message"),
     [
-        (PredictiveIKDR, np.arange(400) % 3, "has 3 groups, the largest of 134 rows; .* least 4"),
-        (PredictiveIKDR, PATIENTS[1:], "has 399 values for 400 rows"),
-        (PredictiveIKDR, np.r_[np.nan, np.arange(399.0)], "`groups`"),
-        (PredictiveIKDR, np.ones((400, 2)), "2d array|should be a 1d"),
+        (PredictiveIKDR, np.arange(180) % 3, "has 3 groups, the largest of 60 rows; .* least 4"),
+        (PredictiveIKDR, PATIENTS[1:], "has 179 values for 180 rows"),
+        (PredictiveIKDR, np.r_[np.nan, np.arange(179.0)], "`groups`"),
+        (PredictiveIKDR, np.ones((180, 2)), "2d array|should be a 1d"),
         (SupervisedIKDR, PATIENTS, "SupervisedIKDR has no such rows; leave it out"),
     ],
 )

@@ -120,7 +120,7 @@ def test_the_unit_of_weights_does_not_matter(make):
     weights = np.random.default_rng(2).random(len(WINE))
     ones, thousands = (clone(model).fit(WINE, CULTIVAR, unit * weights) for unit in (1.0, 1000.0))
     # The squares of these units are no numbers.
-    for unit in (1e-300, 1e-150, 1e150, 1e300):
+    for unit in (1e-300, 1e300):
         scaled = clone(model).fit(WINE, CULTIVAR, unit * weights)
         assert_allclose(projector(scaled), projector(ones), atol=1e-4)
     # HSIC is a sum over pairs, the explained share of y a mean.

@@ -114,7 +114,7 @@ CHECKS = parametrize_with_checks(
         UnsupervisedIKDR(max_outer=3),
         SemiSupervisedIKDR(3, max_outer=3),
         AlternativeIKDR(max_outer=3),
-        ColoredMVU(),
+        ColoredMVU(refine=False),
     ],
     expected_failed_checks=_exempt,
 )

@@ -235,16 +235,16 @@ def test_the_table_has_the_largest_share_first(fitted):
     assert set(without_names.weights_table().index) == {f"feature {j}" for j in range(13)}
 
 
-def test_the_table_has_the_intervals():
-    fitted = PredictiveIKDR(2).fit(FRAME, Y)
-    result = intervals(fitted, FRAME, Y)
-    table = fitted.weights_table(result).loc[FRAME.columns]
-    new = fitted.get_feature_names_out()
+def test_the_table_has_the_intervals(fitted):
+    model = PredictiveIKDR(2).fit(FRAME, Y)
+    result = intervals(model, FRAME, Y)
+    table = model.weights_table(result).loc[FRAME.columns]
+    new = model.get_feature_names_out()
     assert list(table) == [*product((*new, "share"), ("estimate", "low", "high"))]
     assert_array_equal(table["share", "high"], result.shares_high)
     assert_array_equal(table[new[1], "low"], result.components_low[1])
     with pytest.raises(ValueError, match="`result` is of another fit; give that of `intervals`"):
-        PredictiveIKDR(1).fit(FRAME, Y).weights_table(result)
+        fitted.weights_table(result)
 
 
 @pytest.mark.parametrize("kind", SUPERVISED)
