@@ -107,7 +107,7 @@ def _commands() -> dict[str, Callable[[], Any]]:
 @contextmanager
 def _prefect_server() -> Iterator[None]:
     """Run a Prefect server with a home folder of its own in the block."""
-    from flows.services.service import choose_port, start_services  # noqa: PLC0415
+    from flows.services.service import free_port, start_services  # noqa: PLC0415
     from flows.supervisor import stop_all  # noqa: PLC0415
     from flows.tracking.server import (  # noqa: PLC0415
         find_server,
@@ -119,8 +119,7 @@ def _prefect_server() -> Iterator[None]:
         os.environ.pop("PREFECT_API_URL", None)
         prepare_environment(debug=False)
         try:
-            port = choose_port("server", [4300, 0], (), say)
-            start_services([prefect_server(port)], say)
+            start_services([prefect_server(free_port(4300))], say)
             find_server()
             yield
         finally:

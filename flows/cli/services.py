@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -45,26 +46,13 @@ def up(
         _list_services(output)
     elif detach:
         output.say("starting all services ...")
-        already = start_detached(settings)
-        _show_services(output, "end all of it with `ism-dask up --stop`", already=already)
+        _list_services(output, start_detached(settings))
     else:
-        ends = "Ctrl-C ends all of it, and so does `ism-dask up --stop`"
-        run_supervised(
-            settings, output.say, lambda already: _show_services(output, ends, already=already)
-        )
+        run_supervised(settings, output.say, partial(_list_services, output))
 
 
-def _show_services(output: Output, ends: str, *, already: bool) -> None:
-    """Print where all services are, and how to end them unless they ran already."""
-    if already:
-        output.say("runs already:")
-    _list_services(output, already=already)
-    if not already:
-        output.say(ends)
-    sys.stdout.flush()  # a program that reads a pipe gets the lines now, not at the end
-
-
-def _list_services(output: Output, **more: bool) -> None:
+def _list_services(output: Output, already: bool | None = None) -> None:
+    """Print where all services are and, once they have started, how to end them."""
     from flows.supervisor import (  # noqa: PLC0415
         NAME,
         running_services,
@@ -78,14 +66,20 @@ def _list_services(output: Output, **more: bool) -> None:
         output.say(f"nothing runs: {why}" if why else "nothing runs; start it with `ism-dask up`")
         output.finish({"command": "up", "running": False, "ended": why or None, "services": []})
         return
+    if already:
+        output.say("runs already:")
     # Not a table: a terminal of 80 columns would cut the links.
     for record in records:
         output.say(f"{record.name:<16}{record.page or record.address:<36}process {record.pid}")
     servers = [record.page for record in records if record.name != NAME]  # `up` links it, too
     if links["ui"] and links["ui"] not in servers:
         output.say(f"the Prefect server at {links['ui']} was not started by ism-dask here")
+    if already is False:
+        output.say("end all of it with `ism-dask up --stop`")
     services = list(map(_service_json, records))
+    more = {} if already is None else {"already": already}
     output.finish({"command": "up", "running": True, **links, "services": services, **more})
+    sys.stdout.flush()  # a program that reads a pipe gets the lines now, not at the end
 
 
 def _service_json(record: ServiceRecord) -> dict[str, Any]:

@@ -20,7 +20,7 @@ import storage
 from flows.errors import FlowError, SettingsError
 from flows.progress.interrupts import delay_interrupts
 from flows.progress.watching import progress_note
-from flows.services.dask import SCHEDULER, scheduler_settings
+from flows.services.dask import SCHEDULER, SCHEDULER_SETTINGS
 from flows.services.service import HOST, live_record
 from flows.settings.base import CLUSTER_FILE, UP, check_scheduler, is_address
 from flows.settings.toml_tables import expanded, parse_toml, read_table
@@ -135,7 +135,7 @@ class DaskCluster:
             temporary = {"temporary-directory": dask.config.get("temporary-directory") or folder}
             # It has to hold while workers connect, too: each new connection reads from it how many
             # messages to remember.
-            stack.enter_context(dask.config.set({**scheduler_settings(), **temporary}))
+            stack.enter_context(dask.config.set(SCHEDULER_SETTINGS | temporary))
             # Otherwise the first thread that needs the tracker starts it, which unblocks SIGINT.
             resource_tracker.ensure_running()
             try:

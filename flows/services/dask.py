@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urljoin
@@ -13,18 +13,27 @@ from flows.settings.base import ServiceSettings
 # Share of the machine's memory for all workers together. The scheduler, the servers and the user
 # need some, too.
 _MEMORY_SHARE = 0.75
-_ORIGINS_VARIABLE = (
-    "DASK_DISTRIBUTED__SCHEDULER__DASHBOARD__BOKEH_APPLICATION__ALLOW_WEBSOCKET_ORIGIN"
-)
+_ORIGINS = "distributed.scheduler.dashboard.bokeh-application.allow-websocket-origin"
 # Names of both among the services.
 SCHEDULER, WORKERS = "dask-scheduler", "dask-workers"
+# The number of messages that each connection remembers for debugging, with the W that is in them.
+CLIENT_SETTINGS: dict[str, Any] = {"distributed.admin.low-level-log-length": 50}
+# Our Dask configuration of a scheduler.
+SCHEDULER_SETTINGS: dict[str, Any] = {
+    **CLIENT_SETTINGS,
+    # The time that tasks may wait for a worker when there is none. By default Dask waits for ever.
+    "distributed.scheduler.no-workers-timeout": "5 minutes",
+    # The number of workers that may die under one task. By default Dask blames the task at the
+    # fourth, but preemption kills many workers without a fault of the task.
+    "distributed.scheduler.allowed-failures": 10,
+}
 
 
 def dask_scheduler(port: int, dashboard_port: int) -> Service:
     """Return the Dask scheduler of this machine, with its dashboard."""
     page = f"http://{HOST}:{dashboard_port}/status"
     # Pages of other servers, which a browser shows, may not open the dashboard.
-    origins = json.dumps([f"{host}:{dashboard_port}" for host in HOSTS])
+    origins = {_ORIGINS: [f"{host}:{dashboard_port}" for host in HOSTS]}
     return Service(
         name=SCHEDULER,
         title="Dask scheduler",
@@ -37,7 +46,7 @@ def dask_scheduler(port: int, dashboard_port: int) -> Service:
         ],
         # The dashboard starts last.
         is_ready=lambda: _count_workers(page) is not None,
-        environment={**scheduler_environment(), _ORIGINS_VARIABLE: origins},
+        environment=dask_environment(SCHEDULER_SETTINGS | origins),
     )
 
 
@@ -73,27 +82,9 @@ def _count_workers(dashboard: str | None) -> int | None:
     return None
 
 
-# The number of messages that each connection remembers for debugging, with the W that is in them.
-CLIENT_SETTINGS: dict[str, Any] = {"distributed.admin.low-level-log-length": 50}
-# The number of workers that may die under one task. By default Dask blames the task at the fourth,
-# but preemption kills many workers without a fault of the task.
-ALLOWED_FAILURES = 10
-# The time that tasks may wait for a worker when there is none. By default Dask waits for ever.
-NO_WORKERS = "5 minutes"
-
-
-def scheduler_settings() -> dict[str, Any]:
-    """Return our Dask configuration of a scheduler."""
-    return {
-        "distributed.scheduler.no-workers-timeout": NO_WORKERS,
-        "distributed.scheduler.allowed-failures": ALLOWED_FAILURES,
-        **CLIENT_SETTINGS,
-    }
-
-
-def scheduler_environment() -> dict[str, str]:
-    """Return `scheduler_settings` as environment variables, for a scheduler in another process."""
+def dask_environment(configuration: Mapping[str, Any]) -> dict[str, str]:
+    """Return a configuration of Dask as environment variables, for another process."""
     return {
         f"DASK_{name.replace('.', '__').replace('-', '_').upper()}": str(value)
-        for name, value in scheduler_settings().items()
+        for name, value in configuration.items()
     }

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -44,9 +44,7 @@ class ServiceRecord(ProcessRecord):
     name: str
     address: str = ""  # for programs
     page: str | None = None  # address of its web page
-    # Of `ism-dask up` alone: its settings, and why it ended; empty if the user asked for it, None
-    # while it goes on.
-    options: Mapping[str, Any] = field(default_factory=dict)
+    # Why `ism-dask up` ended; empty if the user asked for it, None while it goes on.
     ended: str | None = None
 
     @property
@@ -110,30 +108,17 @@ def answer_of(address: str, seconds: float = 5.0, **more: Any) -> httpx.Response
     return None
 
 
-def choose_port(title: str, candidates: Sequence[int], taken: Container[int], tell: Tell) -> int:
-    """Return the first of some ports that is free, for the service `title`; 0 stands for any port.
-
-    Call `tell` with the port if it is not the first one; raise FlowError if none is free. The ports
-    `taken` are those of services that start together, which may not listen yet.
-    """
-    free = (_bindable_port(each) for each in candidates if each not in taken)
-    port, first = next(filter(None, free), 0), candidates[0]
-    if not port:
-        raise FlowError(f"the port {first} that you named for the {title} is in use; name another")
-    if port != first:
-        tell(f"port {first} is in use: the {title} takes {port}")
-    return port
-
-
-def _bindable_port(port: int) -> int | None:
-    """Return `port` if it can be listened on, else None; for 0, return any such port."""
-    with socket.socket() as probe, suppress(OSError, OverflowError):
+def free_port(wanted: int) -> int:
+    """Return the port `wanted` if a server can listen on it, else any that is free."""
+    with socket.socket() as probe:
         # Servers set this option, too: connections of an earlier server that are still closing do
         # not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind((HOST, port))
+        try:
+            probe.bind((HOST, wanted))
+        except OSError:
+            probe.bind((HOST, 0))
         return int(probe.getsockname()[1])
-    return None
 
 
 @contextmanager
@@ -147,10 +132,8 @@ def services_lock() -> Iterator[None]:
 
 def start_services(services: Sequence[Service], tell: Tell) -> None:
     """Start services, all at once, and wait until they are ready."""
-    processes = []
-    for service in services:
-        process = launch_process(service.command, service.name, service.environment)
-        processes.append(process)
+    processes = [launch_process(each.command, each.name, each.environment) for each in services]
+    for service, process in zip(services, processes, strict=True):
         ServiceRecord(
             pid=process.pid,
             created=process_start(process),

@@ -237,7 +237,7 @@ PORTS = {
 def _port_setting(name: str) -> Any:
     what, usual = PORTS[name]
     return setting(
-        None, about=f"Port of the {what}. Default: the last one, or {usual}.", ge=1, le=65535
+        None, about=f"Port of the {what}. Default: {usual}, or any free one.", ge=1, le=65535
     )
 
 

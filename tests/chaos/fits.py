@@ -13,7 +13,7 @@ from daskparts import dask, scheduler_options, worker_options
 from serving import free_port, kill_family
 from support import EXACT
 
-from flows.services.dask import scheduler_environment
+from flows.services.dask import SCHEDULER_SETTINGS, dask_environment
 from storage import Checkpoints, load_model
 
 FIT = ("fit", "own", *EXACT, "--tol", "1e-12", "-q", "3", "--max-iter", "20")
@@ -152,5 +152,5 @@ class Supervisor:
     @staticmethod
     def _start(command):
         nowhere = subprocess.DEVNULL
-        settings = {**os.environ, **scheduler_environment()}
+        settings = {**os.environ, **dask_environment(SCHEDULER_SETTINGS)}
         return psutil.Popen(command, stdout=nowhere, stderr=nowhere, cwd="/", env=settings)

@@ -24,6 +24,7 @@ from flows.compute.session import joined_cluster, joined_workers
 from flows.errors import FlowError, SettingsError
 from flows.progress.watching import watch_progress
 from flows.runs.resumable import fit_on_cluster, resumable_run
+from flows.services.dask import SCHEDULER_SETTINGS
 from flows.settings.runs import FitSettings
 from ism_dask.observe import progress
 from ism_dask.rows import execution
@@ -276,7 +277,7 @@ def diary():
 
 @pytest.mark.long
 def test_losses_without_progress_end(settings, this, diary, monkeypatch):
-    monkeypatch.setattr("flows.services.dask.ALLOWED_FAILURES", 0)
+    monkeypatch.setitem(SCHEDULER_SETTINGS, "distributed.scheduler.allowed-failures", 0)
     said = r"one task ended 1 worker .* the last of 3 such losses without an iteration between"
     # On a busy machine the next worker may take longer to start than a stall is allowed.
     patient = replace(settings, stall=60)

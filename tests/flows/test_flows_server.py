@@ -2,10 +2,8 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
-from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from urllib.parse import urlsplit
 
@@ -17,8 +15,7 @@ from support import small_disk, store_own
 from waiting import served
 
 from flows.services.service import ServiceRecord, live_record, services_folder
-from flows.settings.base import ServiceSettings
-from flows.supervisor import _choose_ports, stop_all
+from flows.supervisor import stop_all
 from flows.tracking.server import check_disk, prefect_server, prepare_environment, without_password
 from storage import StorageError, home
 from storage.records import to_sealed_json
@@ -68,18 +65,6 @@ def test_a_stale_record_is_not_another_process():
         record.write_text(text)
         assert live_record("prefect-server") is None
     assert stop_all() == []
-
-
-def test_a_service_takes_its_last_port_again():
-    port = free_port()
-    services_folder().mkdir(parents=True)
-    ServiceRecord(name="up", created=1.0, options={"port": port}).write()
-    last = partial(_choose_ports, ServiceSettings(), {"port"}, print)
-    assert last() == {"port": port}
-    with socket.create_server(("127.0.0.1", port)):
-        # Else one that stays the same as long as the other stays.
-        first, again = last(), last()
-    assert port != first["port"] == again["port"]
 
 
 def test_a_full_disk_is_named_under_prefect(tmp_path, monkeypatch):

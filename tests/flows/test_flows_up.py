@@ -28,13 +28,13 @@ from flows.services.liveness import is_running
 from flows.services.service import (
     Service,
     ServiceRecord,
-    choose_port,
     live_record,
     service_processes,
     services_folder,
 )
+from flows.settings.base import PORTS, ServiceSettings
 from flows.settings.runs import FitSettings
-from flows.supervisor import running_services, service_records, stop_all
+from flows.supervisor import _choose_ports, running_services, service_records, stop_all
 from flows.tracking.server import report_url
 from storage import load_model
 
@@ -98,12 +98,7 @@ def test_another_up_says_where_all_is(up, here):
     again = here("up", "--json")
     assert (again.status, again.err) == (0, "")
     assert again.answer == {**up.answer, "already": True}
-    assert here("up", "--detach", "--workers", 2, "--json").answer == again.answer
-    port = urlsplit(up.api).port
-    for option, runs in (("--workers", "workers 2"), ("--port", f"port {port}")):
-        refused = here("up", option, 3).failed(1)
-        assert "runs already, as process" in refused
-        assert runs in refused
+    assert here("up", "--detach", "--workers", 3, "--json").answer == again.answer
     listed = here("up", "--status")
     assert all(name in listed.out for name in SERVICES)
     listed = here("up", "--status", "--json").answer
@@ -201,9 +196,6 @@ def test_whatever_is_killed_is_ended(up, tmp_path, monkeypatch, apart, here):
         assert "leave out --port" in here("up", "--port", 4300).failed(2)
         second = start_up()
         assert not [pid for pid in orphans.values() if psutil.pid_exists(pid)]
-        # At the same addresses.
-        for name in ("scheduler", "dashboard", "reports"):
-            assert second.answer[name] == first.answer[name]
         assert "was not started by ism-dask here" in here("up", "--status").out
         assert here("up", "--stop", "--json").answer["stopped"] == second.answer["services"]
         _gone(second)
@@ -270,7 +262,6 @@ def test_ctrl_c_ends_all_of_it_and_the_runs_too(up, nightly):
 
 def test_a_service_that_hangs_is_given_up(monkeypatch):
     monkeypatch.setattr(supervisor, "_EVERY", 0.01)
-    monkeypatch.setattr(supervisor, "_ASK_EVERY", 0.01)
     monkeypatch.setattr(supervisor, "_SILENT", 0.1)
     services_folder().mkdir(parents=True)
     (services_folder() / "hanging.log").write_text("last words\n")
@@ -278,23 +269,27 @@ def test_a_service_that_hangs_is_given_up(monkeypatch):
     ServiceRecord(name="hanging").write()  # this process, which lives
     hanging = Service(command=[], is_ready=lambda: False, **whole)
     with pytest.raises(FlowError, match=r"that hangs has not answered for 0 s.*last words"):
-        supervisor._look_after([hanging])
+        supervisor._look_after([hanging], "")
 
 
 def test_ports_in_use(here, monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    message = []
+    said = []
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        free = choose_port("page server", [port, 0], (), message.append)
+        monkeypatch.setitem(PORTS, "report_port", ("page server", port))
+        free = _choose_ports(ServiceSettings(), ["report_port"], said.append)["report_port"]
         assert free != port
-        assert message == [f"port {port} is in use: the page server takes {free}"]
+        assert said == [f"port {port} is in use: the page server takes {free}"]
         # With `--json` nothing else is printed, such as which other ports are in use.
         refused = here("up", "--report-port", port, "--json").failed(1)
-        assert f"the port {port} that you named for the report server is in use" in refused
+        assert f"the port {port} that you named for the page server is in use" in refused
         assert service_processes() == set()
-    with pytest.raises(FlowError, match="that you named for the page server is in use"):
-        choose_port("page server", [free], {free}, message.append)
+    # One that is given goes before one that is usual.
+    given = ServiceSettings(port=free)
+    monkeypatch.setitem(PORTS, "report_port", ("page server", free))
+    ports = _choose_ports(given, PORTS, said.append)
+    assert (ports["port"], len({*ports.values()})) == (free, 4)
 
 
 @pytest.mark.parametrize(

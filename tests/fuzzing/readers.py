@@ -161,8 +161,7 @@ def make_records(home):
     for name in (*FLOWS, "under-way"):
         yield from sorted(storage.PartialResults.of_run(name).folder.glob("[!.]*"))
     services_folder().mkdir()
-    options = {"port": 8786, "dashboard_port": 8787}
-    service = ServiceRecord(name="dask-scheduler", address="tcp://a", page="b", options=options)
+    service = ServiceRecord(name="dask-scheduler", address="tcp://a", page="b")
     page = {"key": "key", "data": "data"}
     receipt = RunReceipt(run="id", api="api", pid=2**22 + 1, page=page)
     for record in (service, receipt):
