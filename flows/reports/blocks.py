@@ -9,6 +9,8 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
+from flows.text import count_noun
+
 if TYPE_CHECKING:
     from flows.reports.pictures import Figure
 
@@ -107,10 +109,8 @@ class Summary:
         if not self.finding:
             return ""
         count = len(self.warnings)
-        speaks = "1 warning speaks" if count == 1 else f"{count} warnings speak"
-        return (
-            f"{self.finding}; {f'{speaks} against it' if count else 'no check speaks against it'}."
-        )
+        who = count_noun(count, "warning") if count else "no check"
+        return f"{self.finding}; {who} speak{'s' * (count < 2)} against it."
 
     def to_json(self) -> dict[str, Any]:
         """Return the summary as plain JSON."""

@@ -179,7 +179,16 @@ def store_for_run(settings: RunSettings) -> tuple[RunSettings, Dataset]:
     """
     if not settings.is_table:
         return settings, ensure_stored(settings.dataset, settings.split)
-    sides = _side_names(settings) if isinstance(settings, SearchSettings) else ()
+    # Labels to avoid, that are given, and groups.
+    sides: tuple[str, ...] = ()
+    if isinstance(settings, SearchSettings):
+        sides = tuple(name for side in SIDES for name in split_names(getattr(settings, side)))
+    if sides and settings.label is None:
+        raise SettingsError(
+            f"`label` is None, and {', '.join(sides)} are to be avoided, given or groups; name the "
+            "column to explain with --label",
+            "label",
+        )
     target = getattr(settings, "target", AUTO)
     kind = target if target in (AUTO, CLASSES) else NUMBERS
     # `target` is that of the label alone.
@@ -237,18 +246,6 @@ def side_labels(settings: SearchSettings, labelled: LabelledDataset) -> Mapping[
         for side in SIDES
         if (names := split_names(getattr(settings, side)))
     }
-
-
-def _side_names(settings: SearchSettings) -> tuple[str, ...]:
-    """Return the columns of a table that are labels to avoid, or that are given."""
-    names = tuple(name for side in SIDES for name in split_names(getattr(settings, side)))
-    if names and settings.label is None:
-        raise SettingsError(
-            f"`label` is None, and {', '.join(names)} are to be avoided, given or groups; name the "
-            "column to explain with --label",
-            "label",
-        )
-    return names
 
 
 def _side_columns(side: str, names: tuple[str, ...], labelled: LabelledDataset) -> Array:

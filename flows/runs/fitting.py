@@ -97,7 +97,14 @@ def run_facts(
     run: str, fitted: FittedModel[Any], settings: SavedRunSettings, data: Dataset
 ) -> dict[str, Any]:
     """Return the fields of the result of a run with one W, fitted to labels or clusters."""
-    model = fitted.model
+    model, J, full = fitted.model, fitted.model.objective_, fitted.model.report_.full_objective
+    contributions, few = None, None
+    if isinstance(model, SupervisedBase) and J:
+        shares = np.array(model.contributions_).T / J
+        contributions = tuple(Contribution(alone=one, lost=lost) for one, lost in shares.tolist())
+    if full is not None:
+        share = float(J / full) if full else 1.0
+        few = FewColumns(used=int(model.get_support().sum()), share_of_objective=share)
     return {
         **fit_facts(fitted, FittedW),
         **computed_facts(run, settings, data),
@@ -107,26 +114,10 @@ def run_facts(
             tuple(Loading(feature=each, weight=weight) for each, weight in largest(data, row, _TOP))
             for row in model.components_
         ),
-        "contributions": _contributions(model),
-        "few_columns": _few_columns(model),
+        "contributions": contributions,  # None for clusters, or if J is 0
+        "few_columns": few,
         "dimensions": tuple(getattr(model, "dimension_path_", ())) or None,
     }
-
-
-def _contributions(model: IKDR) -> tuple[Contribution, ...] | None:
-    """Return the contribution of each new feature to J; None for clusters, or if J is 0."""
-    if not isinstance(model, SupervisedBase) or not model.objective_:
-        return None
-    shares = np.array(model.contributions_).T / model.objective_
-    return tuple(Contribution(alone=alone, lost=lost) for alone, lost in shares.tolist())
-
-
-def _few_columns(model: IKDR) -> FewColumns | None:
-    """Return which columns W uses, or None if it uses all."""
-    if (full := model.report_.full_objective) is None:
-        return None
-    share = model.objective_ / full if full else 1.0
-    return FewColumns(used=int(model.get_support().sum()), share_of_objective=float(share))
 
 
 # The estimator of each criterion.

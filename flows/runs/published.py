@@ -108,7 +108,9 @@ class History:
         for run, digest in old.items():
             # A damaged run or lease: somebody should look at it.
             with suppress(DamagedStore, FlowError):
-                if not _is_computed(run) and model_hash(run) in ("", digest):
+                lease = find_lease(run)
+                is_computed = lease is not None and lease.held
+                if not is_computed and model_hash(run) in ("", digest):
                     remove_run(run)
 
     def _write(self, number: int, record: RefreshResult) -> None:
@@ -140,8 +142,3 @@ def publishing(name: str, file: str = "") -> Iterator[History]:
         if died and died.kind == REFRESH and not any(each >= int(died.taken) for each in since):
             history.fail("its process ended without a word")
         yield history
-
-
-def _is_computed(run: str) -> bool:
-    lease = find_lease(run)
-    return lease is not None and lease.held
