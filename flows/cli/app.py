@@ -20,11 +20,7 @@ from rich.markup import escape
 from flows.cli import compute, run_file, services, stored
 from flows.cli.options import Command, CommandGroup, with_options
 from flows.errors import FailureAnswered, FlowError, Interrupted, SettingsError
-from flows.progress.interrupts import (
-    exit_process,
-    install_signal_handlers,
-    was_interrupted,
-)
+from flows.progress.interrupts import exit_process, install_signal_handlers, was_interrupted
 from flows.text import printable
 
 _DEBUG = "ISM_DASK_DEBUG"

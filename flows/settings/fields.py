@@ -145,13 +145,10 @@ def command_words(kind: type[Any], values: Mapping[str, Any]) -> list[str]:
             continue
         if each.default is MISSING:
             words.insert(0, str(value))  # an argument
-            continue
-        flag = flags_of(each)[0]
-        if isinstance(value, bool):
-            words += [flag] * value
+        elif isinstance(value, bool):
+            words += [flags_of(each)[0]] * value
         else:
-            several = value if isinstance(value, list | tuple) else [value]
-            words += [word for one in several for word in (flag, str(one))]
+            words += [flags_of(each)[0], str(value)]
     return words
 
 

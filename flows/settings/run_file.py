@@ -13,12 +13,7 @@ from typing import Annotated, Any, get_type_hints
 from pydantic import AfterValidator
 
 from flows.errors import SettingsError
-from flows.settings.base import (
-    CLUSTER_FILE,
-    IngestSettings,
-    TransformSettings,
-    import_choices,
-)
+from flows.settings.base import CLUSTER_FILE, IngestSettings, TransformSettings, import_choices
 from flows.settings.fields import Checked, setting
 from flows.settings.runs import (
     SIDES,

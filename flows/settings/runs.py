@@ -9,12 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from flows.errors import SettingsError
-from flows.settings.base import (
-    CLUSTER_FILE,
-    DataSettings,
-    import_choices,
-    scheduler_setting,
-)
+from flows.settings.base import CLUSTER_FILE, DataSettings, import_choices, scheduler_setting
 from flows.settings.fields import (
     check_run_name,
     course_setting,

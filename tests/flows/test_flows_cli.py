@@ -5,14 +5,12 @@ import re
 import resource
 import signal
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 from commandline import Ended
 from daskparts import ran
-from serving import running
 from support import store_own
 
 from flows.cli.app import app
@@ -292,19 +290,6 @@ def test_a_command_ends_though_a_thread_does_not():
         "interrupts.exit_process(130)\n"
     )
     assert ran(sys.executable, "-c", code).returncode == 130
-
-
-def test_ctrl_c_is_one_line(tmp_path):
-    arguments = ["--plain", *DEPENDENCE, "--kernel", "multiquadric"]
-    arguments += ["--tol", "1e-300", "--max-iter", "1000000"]
-    with running("crossval", "digits", *arguments) as process:
-        stored = tmp_path / "home" / "datasets" / "digits"
-        while process.poll() is None and not stored.exists():
-            time.sleep(0.05)
-        time.sleep(1.5)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=120)
-    assert (process.returncode, out, err) == (130, "", "ism-dask: interrupted\n")
 
 
 @pytest.mark.parametrize("name", ["flows", "storage"])
