@@ -227,8 +227,7 @@ def show(name: RunName, *, output: Output) -> None:
 
 def report(
     name: Annotated[
-        str | None,
-        typer.Argument(metavar="[RUN]", help="Its name; `ism-dask runs` lists them."),
+        str | None, typer.Argument(metavar="[RUN]", help="Its name; `ism-dask runs` lists them.")
     ] = None,
     *,
     every: Annotated[

@@ -206,8 +206,7 @@ class TransformSettings(Checked):
 
     source: str = setting(about="A data set, or the path, address or glob of a table.")
     out: Path = setting(
-        about="File to write: .csv, .parquet, .feather, .arrow or .npy.",
-        flags=("--out", "-o"),
+        about="File to write: .csv, .parquet, .feather, .arrow or .npy.", flags=("--out", "-o")
     )
     split: str | None = setting(None, about="Part of the data set.")
     unseen: str = setting(
