@@ -102,7 +102,7 @@ def test_the_published_graph_is_the_plain_alternation():
     rows, n = (X - X.mean(axis=0)) / X.std(axis=0), len(X)
     sigma, H, W = np.median(pdist(rows)), np.eye(n) - 1 / n, np.eye(rows.shape[1])
     affinity = partial(kernel_matrix, Gaussian(sigma))
-    for _ in range(50):
+    for _ in range(20):
         K = affinity(rows @ W)
         roots = K.sum(axis=1) ** -0.5
         U = np.linalg.eigh(roots[:, None] * K * roots)[1][:, -3:]

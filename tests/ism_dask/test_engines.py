@@ -293,12 +293,12 @@ def test_outliers_that_no_sample_saw_are_found():
 
 def test_what_is_not_low_rank_is_given_up():
     rng, W = np.random.default_rng(0), _basis(20, 10)
-    X, y = rng.normal(size=(6000, 20)), rng.integers(0, 3, 6000)
+    X, y = rng.normal(size=(4000, 20)), rng.integers(0, 3, 4000)
     for kernel in (Gaussian(0.3), Multiquadric(0.2)):
         engines = as_engine("auto").engines(problem_of(X, y, kernel), 10)
         with pytest.raises(DeclinedError, match=r"landmarks leave 0\.\d+ of the trace") as refusal:
             engines[0].phi(W)
-        assert 750 <= int(str(refusal.value).split()[0]) < 800
+        assert 500 <= int(str(refusal.value).split()[0]) < 550
         assert [engine.name for engine in engines] == ["landmarks", "exact"]
         served = first_that_serves(engines, lambda engine: (objective_of(engine, W), engine)[1])
         assert served.name == "exact"

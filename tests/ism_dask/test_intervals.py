@@ -92,7 +92,8 @@ def test_the_intervals_hold_the_truth():
     covered = 0
     for seed in range(10):
         X, y = _line(200, seed)
-        fitted = PredictiveIKDR(1, max_features=None).fit(X, y)
+        given = {"kernel": Gaussian(2.0), "target": "linear", "max_features": None}
+        fitted = PredictiveIKDR(1, **given).fit(X, y)
         result = intervals(fitted, X, y)
         low, high = result.distance_interval
         covered += low <= subspace_distance(np.eye(5)[:, :1], fitted.weights_) <= high
