@@ -26,7 +26,6 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPOSE = DEPLOY / "compose/compose.yaml"
 # Of the schemas that are held against the manifests.
 KUBERNETES = "1.32"
-Name = tuple[str, str]  # kind and name of a manifest
 # Passwords of the compose file.
 PASSWORDS = {"POSTGRES_PASSWORD": "one", "PREFECT_AUTH": "ism:two"}
 
@@ -177,7 +176,10 @@ def manifests(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def by_name(manifests):
-    return _objects(yaml.safe_dump_all(manifests))
+    """Return manifests by kind and name, without the digests in names."""
+    text = yaml.safe_dump_all(manifests)
+    text = re.sub(r"\b(prefect|public)-[0-9a-z]{10}$", r"\1", text, flags=re.MULTILINE)
+    return {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text)}
 
 
 def test_manifests_keep_to_their_schemas(manifests):
@@ -258,17 +260,6 @@ def test_the_ingress_leads_to_services_that_policies_let_it_reach(by_name):
         (container,) = pods["spec"]["containers"]
         (port,) = container["ports"]
         assert {"port": port["name"]} in policy["ingress"][0]["ports"]
-
-
-def _objects(text):
-    """Return manifests by kind and name, without namespaces and the digests in names."""
-    text = re.sub(r"\b(prefect|public)-[0-9a-z]{10}$", r"\1", text, flags=re.MULTILINE)
-    objects = {}
-    for each in yaml.safe_load_all(text):
-        if each is not None:
-            each["metadata"].pop("namespace", None)
-            objects[each["kind"], each["metadata"]["name"]] = each
-    return objects
 
 
 def test_the_driver_of_slurm_is_a_script():

@@ -43,15 +43,10 @@ def make_tables(*names, home):
     frame, paths = stock.random_table(60, 0), [home / name for name in names]
     matrix, is_matrix = frame[[*"abcd"]].to_numpy(), paths[0].suffix == ".npy"
     for path in paths:
-        match path.suffix:
-            case ".npy":
-                np.save(path, matrix)
-            case ".parquet":  # without compression each byte counts
-                frame.to_parquet(path, compression=None)
-            case ".feather":
-                frame.to_feather(path, compression="uncompressed")
-            case _:
-                frame.to_csv(path, index=False)
+        if is_matrix:
+            np.save(path, matrix)
+        else:
+            stock.write_table(frame, path)
     schema = preview_table(open_table(matrix if is_matrix else frame), options_of(paths[0]))
     d = len(schema.encoded_names)
     parts = (np.ones((2, d)), np.zeros(d), np.ones(d), np.ones(2))

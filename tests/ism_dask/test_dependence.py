@@ -239,16 +239,20 @@ def test_nothing_is_tested_where_what_is_given_explains_nearly_all(noise, sizes)
 
 X, Y = np.arange(40.0).reshape(20, 2) ** 2, np.arange(20) % 2
 REST = X[:, :1] % 3
+BOTH, DAYS = (dependence_test, hsic), pd.DataFrame(X.astype("M8[D]"))
 
 
 @pytest.mark.parametrize(
     ("call", "given", "options", "message"),
     [
         (dependence_test, (X[:5], Y[:5]), {}, "minimum of 6"),
+        *((f, (X, Y), {"random_state": -1}, "`random_state` must be") for f in BOTH),
+        *((f, (X.astype("M8[D]"), Y), {}, r"got dtype datetime64\[D\]. Turn") for f in BOTH),
+        *((f, (DAYS, Y), {}, "no numbers: 0, 1.*turn dates") for f in BOTH),
         (dependence_test, (np.where(X > 9, np.nan, X), Y), {}, "NaN"),
         (dependence_test, (np.ones((20, 2)), Y), {}, "constant"),
         (dependence_test, (X, np.ones(20)), {"target": "linear"}, "constant"),
-        *((f, (X, Y[:9]), {}, "inconsistent numbers of samples") for f in (dependence_test, hsic)),
+        *((f, (X, Y[:9]), {}, "inconsistent numbers of samples") for f in BOTH),
         (dependence_test, (X, Y), {"kernel": "gausian"}, "gaussian"),
         *((dependence_test, (X, Y), {"n_permutations": n}, "whole .*from 0 up") for n in (-1, 2.5)),
         (dependence_test, (X, Y), {"given": np.arange(9)}, "`given` has 9 rows, X has 20"),

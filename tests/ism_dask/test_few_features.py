@@ -19,12 +19,6 @@ X, Y = WINE, CULTIVAR
 MEDIAN = Gaussian("median")
 
 
-def rows(n, d=8):
-    """Return rows whose class depends on columns 1 and 4 alone."""
-    drawn = np.random.default_rng(0).normal(size=(n, d))
-    return drawn, np.digitize(np.hypot(drawn[:, 1], drawn[:, 4]), [0.9, 1.6])
-
-
 def criterion(loadings):
     return (loadings**2).var(axis=0).sum()
 

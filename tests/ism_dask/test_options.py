@@ -1,13 +1,11 @@
 """What users import, objects as options, and the contract of scikit-learn, for all of them."""
 
-import pickle
 import subprocess
 import sys
 
 import pytest
 from models import CULTIVAR, WINE, hsic_model
 from numpy.testing import assert_array_equal
-from sklearn.base import clone
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -46,18 +44,6 @@ def test_options_by_name_and_by_object_give_the_same_bits(name, by_name, by_obje
     assert one.report_ == other.report_
     clusters = UnsupervisedIKDR(3, 2, **{name: by_object}).fit(X)
     assert_array_equal(clusters.labels_, UnsupervisedIKDR(3, 2, **{name: by_name}).fit(X).labels_)
-
-
-def test_estimators_with_objects_follow_scikit_learn():
-    rough = EngineOptions("landmarks", tol=1e-3)
-    model = hsic_model(2, solver=ISM(tol=1e-6, max_iter=500), engine=rough)
-    copy = clone(model)
-    assert copy.get_params() == model.get_params()
-    assert "engine=EngineOptions(name='landmarks', tol=0.001)" in repr(model)
-    copy.set_params(engine="exact", solver="ism")
-    assert (copy.engine, model.engine) == ("exact", rough)
-    fitted = clone(model).set_params(engine="exact").fit(X, y)
-    assert pickle.loads(pickle.dumps(fitted)).engine == "exact"
 
 
 @pytest.mark.parametrize(

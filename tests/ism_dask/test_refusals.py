@@ -18,8 +18,6 @@ from ism_dask import (
     SemiSupervisedIKDR,
     SupervisedIKDR,
     UnsupervisedIKDR,
-    dependence_test,
-    hsic,
 )
 from ism_dask.engines import ExactEngine
 from ism_dask.linalg.subspaces import subspace_sine
@@ -227,15 +225,6 @@ PARAMETERS = [
 def test_what_cannot_be_fitted_is_refused(model, given, message):
     with pytest.raises(ValueError, match=message):
         model.fit(**{"X": X, "y": Y, **given})
-
-
-@pytest.mark.parametrize("measure", [hsic, dependence_test])
-def test_measures_of_dependence_refuse_seeds_and_rows_that_are_none(measure):
-    days = X.astype("M8[D]")
-    frame = pd.DataFrame(days), "no numbers: 0, 1.*turn dates"
-    for rows, seed, message in ((X, -1, SEEDS), (days, 0, DATES), (frame[0], 0, frame[1])):
-        with pytest.raises(ValueError, match=message):
-            measure(rows, Y, random_state=seed)
 
 
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names")

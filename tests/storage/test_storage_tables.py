@@ -19,6 +19,7 @@ import pyarrow.parquet
 import pytest
 import xarray as xr
 from numpy.testing import assert_allclose, assert_array_equal
+from stock import write_table
 
 from storage import StorageError, TableError, ingest_table, list_datasets, open_dataset
 from storage.tables.encoding import Problems
@@ -51,13 +52,13 @@ def _gappy(seed=0):
     return frame
 
 
-def _saved(save, path, **options):
-    save(path, **options)
+def _file(frame, path):
+    write_table(frame, path)
     return path
 
 
 def _csv(frame, folder, name="sales.csv"):
-    return _saved(frame.to_csv, folder / name, index=False)
+    return _file(frame, folder / name)
 
 
 def _folder(frame, folder):
@@ -86,13 +87,16 @@ def _with_categories(frame):
     return pl.from_pandas(frame).with_columns(pl.col("region").cast(pl.Categorical))
 
 
+def _file_of_polars(frame, path):
+    _with_categories(frame).write_parquet(path)
+    return path
+
+
 FORMATS = {
     "csv": _csv,
     "csv.gz": lambda frame, folder: _csv(frame, folder, "sales.csv.gz"),
-    "parquet": lambda frame, folder: _saved(
-        frame.to_parquet, folder / "sales.parquet", index=False, row_group_size=64
-    ),
-    "feather": lambda frame, folder: _saved(frame.to_feather, folder / "sales.feather"),
+    "parquet": lambda frame, folder: _file(frame, folder / "sales.parquet"),
+    "feather": lambda frame, folder: _file(frame, folder / "sales.feather"),
     "folder": _folder,
     # In the order of the list, whatever the names of the files.
     "list": lambda frame, folder: _halves(frame.iloc[np.r_[150:N, :150]], folder)[::-1],
@@ -102,9 +106,7 @@ FORMATS = {
     "polars": lambda frame, _: pl.from_pandas(frame),
     "polars lazy": lambda frame, _: pl.from_pandas(frame).lazy(),
     "polars categories": lambda frame, _: _with_categories(frame),
-    "polars parquet": lambda frame, folder: _saved(
-        _with_categories(frame).write_parquet, folder / "sales.parquet"
-    ),
+    "polars parquet": lambda frame, folder: _file_of_polars(frame, folder / "sales.parquet"),
     "reader": lambda frame, _: _arrow(frame).to_reader(),
     "xarray": lambda frame, _: xr.Dataset.from_dataframe(frame),
     "dask": lambda frame, _: pytest.importorskip("dask.dataframe").from_pandas(frame, 3),
