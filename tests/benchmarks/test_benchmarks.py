@@ -21,8 +21,7 @@ from benchmarks.studies.designs import (
     efficiency_bound,
     seeded,
 )
-from benchmarks.studies.methods import LASSO, OTHERS, PAPER, ROTATED, projection
-from benchmarks.studies.rivals_of_packages import PACKAGED, missing
+from benchmarks.studies.methods import OTHERS, PAPER, ROTATED, projection
 from ism_dask.kernels import Gaussian, Polynomial
 
 
@@ -105,15 +104,8 @@ each_method = pytest.mark.parametrize(
     "method",
     [
         # It trains a network from several starts.
-        *(
-            pytest.param(name, marks=[pytest.mark.long] * (name == "network"))
-            for name in (*OTHERS, PAPER, ROTATED)
-        ),
-        *(
-            pytest.param(name, marks=pytest.mark.skip(missing(name)))
-            for name in PACKAGED
-            if name != LASSO and missing(name)
-        ),
+        pytest.param(name, marks=[pytest.mark.long] * (name == "network"))
+        for name in (*OTHERS, PAPER, ROTATED)
     ],
 )
 
