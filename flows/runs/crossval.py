@@ -27,7 +27,7 @@ from flows.runs.data import Array, LabelledDataset, label_of, read_rows, side_la
 from flows.runs.fitting import computed_facts, fit, fit_facts, saved_record
 from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
 from flows.settings.runs import BOTH, CrossvalSettings
-from storage import Dataset, save_results
+from storage import save_results
 
 KIND = CrossvalResult.command
 # Share of a fold's progress that is reached when W is fitted, and when the classifier is trained.
@@ -52,14 +52,6 @@ class FoldPlan:
     def title(self, settings: CrossvalSettings) -> str:
         """Return the name of the fold in reports of progress."""
         return f"fold {self.number} of {settings.folds}"
-
-
-def deal_folds(settings: CrossvalSettings, data: Dataset) -> tuple[LabelledDataset, list[FoldPlan]]:
-    """Return the rows of a stored data set with their label, and the folds to compute of them."""
-    labelled = label_of(data, settings)
-    groups = side_labels(settings, labelled).get("groups")
-    plans = plan_folds(labelled, settings.folds, settings.seed, groups)
-    return labelled, [plans[number - 1] for number in settings.fold_numbers]
 
 
 def plan_folds(
@@ -176,7 +168,7 @@ def compute_fold(
     settings: CrossvalSettings, labelled: LabelledDataset, run: ResumableRun, plan: FoldPlan
 ) -> dict[str, FoldResult]:
     """Compute a fold by each criterion, or load its saved results; report progress."""
-    criteria, count = settings.criteria, len(settings.fold_numbers)
+    criteria, count = settings.criteria, settings.first or settings.folds
     whole = ProgressShare((plan.number - 1) / count, plan.number / count, plan.title(settings))
     results = {}
     for criterion, share in zip(criteria, whole.cut([1.0] * len(criteria)), strict=True):
@@ -229,7 +221,10 @@ def run_crossval(settings: CrossvalSettings) -> CrossvalResult:
     with saved results are not repeated.
     """
     settings, data = run_step(f"ingest {settings.dataset}", store_for_run, settings)
-    labelled, plans = run_step("deal folds", deal_folds, settings, data)
+    labelled = label_of(data, settings)
+    groups = side_labels(settings, labelled).get("groups")
+    plans = run_step("deal folds", plan_folds, labelled, settings.folds, settings.seed, groups)
+    plans = plans[: settings.first]
     if settings.criterion == BOTH:
         # Prediction alone would choose its number of features; two rows of a table have the same.
         settings = replace(settings, n_components=labelled.count_components(settings))

@@ -273,11 +273,6 @@ class CrossvalSettings(SearchSettings):
             )
 
     @property
-    def fold_numbers(self) -> range:
-        """Numbers of the folds to run, counted from 1."""
-        return range(1, (self.first or self.folds) + 1)
-
-    @property
     def criteria(self) -> tuple[str, ...]:
         """The criteria that W is fitted by on each fold."""
         return (DEPENDENCE, PREDICTION) if self.criterion == BOTH else (self.criterion,)

@@ -325,19 +325,6 @@ def test_a_folder_of_parts_is_one_table(here, fitted, tmp_path):
     ).failed(2)
 
 
-@pytest.mark.long
-def test_a_cluster_stores_the_same(here, sales, tmp_path):
-    (tmp_path / "parts").mkdir()
-    for part in range(3):
-        sales.iloc[part * 80 : (part + 1) * 80].to_parquet(tmp_path / f"parts/{part}.parquet")
-    cluster = tmp_path / "local.toml"
-    cluster.write_text('cluster = "distributed.LocalCluster"\nworkers = 2\n')
-    options = ("--label", "churned", "--plain", "--json")
-    alone = here("ingest", tmp_path / "parts", "--name", "alone", *options).answer
-    far = here("ingest", tmp_path / "parts", "--name", "far", *options, "--cluster", cluster).answer
-    assert far["data_hash"] == alone["data_hash"]
-
-
 def test_several_numbers_are_explained_together(here, sales, tmp_path):
     sales.assign(spent=sales["income"] ** 2).to_csv(tmp_path / "sales.csv", index=False)
     labels = ("--label", "income,spent,region", "--plain")
