@@ -12,7 +12,6 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.dummy import DummyClassifier
 from sklearn.metrics import confusion_matrix
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 from sklearn.pipeline import make_pipeline
@@ -127,31 +126,24 @@ def baseline_accuracies(
     """
     n, d = train.shape
     in_memory = isinstance(train, np.ndarray) and isinstance(held_out, np.ndarray)
-    accuracies = {}
-    for name, (model, work) in _baselines(min(q, n), len(np.unique(y)), n, d).items():
-        if work > _MOST_WORK or (work and not in_memory):
-            continue
-        rows = (train, held_out) if work else (np.zeros((n, 1)), np.zeros((len(truth), 1)))
-        with warnings.catch_warnings():
-            # LDA warns of columns that depend on others, which do not hinder it.
-            warnings.simplefilter("ignore", UserWarning)
-            accuracies[name] = float(model.fit(rows[0], y).score(rows[1], truth))
-    return accuracies
-
-
-def _baselines(q: int, classes: int, n: int, d: int) -> dict[str, tuple[BaseEstimator, float]]:
-    """Return each classifier with the number of multiplications of its fit to rows (n, d)."""
-    lda = LinearDiscriminantAnalysis(n_components=min(q, classes - 1))
-    return {
-        "PCA": (_standardised(PCA(q, random_state=0)), float(n) * d**2),
-        "LDA": (_standardised(lda), float(n) * d**2),
-        "all features": (_standardised(), float(n) ** 2 * d),
-        "chance": (DummyClassifier(), 0.0),
+    lda = LinearDiscriminantAnalysis(n_components=min(q, len(np.unique(y)) - 1))
+    # The features of each, and the number of multiplications of its fit.
+    baselines: dict[str, tuple[list[BaseEstimator], float]] = {
+        "PCA": ([PCA(min(q, n), random_state=0)], float(n) * d**2),
+        "LDA": ([lda], float(n) * d**2),
+        "all features": ([], float(n) ** 2 * d),
     }
-
-
-def _standardised(*features: BaseEstimator) -> BaseEstimator:
-    return make_pipeline(StandardScaler(), *features, classifier())
+    accuracies = {}
+    for name, (features, work) in baselines.items():
+        if in_memory and work <= _MOST_WORK:
+            model = make_pipeline(StandardScaler(), *features, classifier())
+            with warnings.catch_warnings():
+                # LDA warns of columns that depend on others, which do not hinder it.
+                warnings.simplefilter("ignore", UserWarning)
+                accuracies[name] = float(model.fit(train, y).score(held_out, truth))
+    classes, sizes = np.unique(y, return_counts=True)
+    accuracies["chance"] = float(np.mean(truth == classes[sizes.argmax()]))
+    return accuracies
 
 
 def average(results: Sequence[FoldResult]) -> CrossvalMeasures:
