@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 
@@ -29,38 +28,28 @@ BLOCK = re.compile(
 )
 
 
-@dataclass(frozen=True)
-class Block:
-    """Code of a page, from some line on."""
-
-    page: Path
-    kind: str
-    line: int
-    code: str
-
-    def run(self, names):
-        """Run it with the names that the blocks before have left."""
-        if self.kind == "python":
-            # Lines before it, so that a traceback tells that of the page.
-            source = "\n" * self.line + self.code
-            exec(compile(source, str(self.page), "exec"), names)
-            return
-        known = self.code, names, self.page.name, str(self.page), self.line
-        parts, failures = doctest.DocTestParser().get_doctest(*known), []
-        flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-        runner = doctest.DocTestRunner(verbose=False, optionflags=flags)
-        runner.run(parts, out=failures.append, clear_globs=False)
-        names.update(parts.globs)
-        assert not failures, "".join(failures)
-
-
 def blocks_of(page):
+    """Return kind, line and code of each block of a page that is run."""
     text = page.read_text()
     return [
-        Block(page, found["kind"], text.count("\n", 0, found.start("code")), dedent(found["code"]))
+        (found["kind"], text.count("\n", 0, found.start("code")), dedent(found["code"]))
         for found in BLOCK.finditer(text)
         if not found["skip"]
     ]
+
+
+def run_block(page, kind, line, code, names):
+    """Run a block with the names that the blocks before have left."""
+    if kind == "python":
+        # Lines before it, so that a traceback tells that of the page.
+        exec(compile("\n" * line + code, page, "exec"), names)
+        return
+    parts, failures = doctest.DocTestParser().get_doctest(code, names, page, page, line), []
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    runner = doctest.DocTestRunner(verbose=False, optionflags=flags)
+    runner.run(parts, out=failures.append, clear_globs=False)
+    names.update(parts.globs)
+    assert not failures, "".join(failures)
 
 
 # Without those that `make docs` writes from other files.
@@ -85,7 +74,7 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     names = {"__name__": "__main__"}
     try:
         for block in PAGES[page]:
-            block.run(names)
+            run_block(page, *block, names)
     finally:
         plt.close("all")
 
@@ -124,7 +113,7 @@ def test_the_commands_of_a_page_print_what_it_shows(page, expected, tmp_path, mo
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     for block in PAGES[page][:1] if page == "docs/own-data.md" else []:
-        block.run({})  # writes the files that the commands read
+        run_block(page, *block, {})  # writes the files that the commands read
     commands = COMMAND.findall((HOUSE / page).read_text())
     assert [words.split()[0] for words, _ in commands] == expected
     for words, shown in commands:

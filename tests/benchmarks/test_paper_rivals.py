@@ -1,7 +1,5 @@
 """The rivals of the published method, and the weights of its aligned kernel."""
 
-import sys
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
@@ -50,12 +48,6 @@ def test_iterations_and_seconds_can_be_counted_out(rival):
         model = SupervisedIKDR(2, solver=rival(max_seconds=1e-9)).fit(IRIS, SPECIES)
     assert model.status_ is Status.OVER_CAP
     assert_allclose(model.components_ @ model.components_.T, np.eye(2), atol=1e-12)
-
-
-def test_without_pymanopt_it_is_said_how_to_get_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pymanopt.optimizers", None)
-    with pytest.raises(ImportError, match=r"pip install pymanopt"):
-        SupervisedIKDR(2, solver=Grassmann()).fit(IRIS, SPECIES)
 
 
 def _alignment(K, L):

@@ -13,7 +13,7 @@ from ism_dask.engines import EngineOptions
 from ism_dask.gamma.embedding_guides import EMBEDDING
 from ism_dask.kernels import KERNELS, Affinity, Gaussian, Laplacian, Linear, Multiquadric
 from ism_dask.kernels.pairing import median_distance
-from ism_dask.linalg.eigen import largest_pairs, leading_eigenpairs, leading_eigenpairs_by_products
+from ism_dask.linalg.eigen import largest_pairs, leading_eigenpairs
 from ism_dask.linalg.subspaces import subspace_distance, subspace_sine
 from ism_dask.rows.shards import cut
 
@@ -95,17 +95,6 @@ def test_the_affinity_of_a_sum():
     own = Affinity.for_kernel(Gaussian(1.0) + Gaussian(2.0), rows)
     assert own.between(rows).sigma == 0.375 * wide.sigma
     assert own.between(np.ones((6, 2))) == own.whole
-
-
-@pytest.mark.parametrize("n", [4, 30, 100])
-def test_eigenpairs_by_products(n):
-    A = np.random.default_rng(n).normal(size=(n, n))
-    A = A @ A.T
-    values, vectors, residual = leading_eigenpairs_by_products(lambda V: A @ V, n, 3, 1e-11)
-    expected, U = np.linalg.eigh(A)
-    assert_allclose(values, expected[::-1][:3], rtol=1e-9)
-    assert subspace_sine(U[:, ::-1][:, :3], vectors) < 1e-6
-    assert residual <= 1e-11
 
 
 def test_a_graph_too_narrow_for_landmarks_is_embedded_roughly():
