@@ -1,4 +1,4 @@
-"""Colored maximum variance unfolding, against its definition and a dense solver."""
+"""Colored maximum variance unfolding: its definition, and the proof of its maximum."""
 
 import pickle
 
