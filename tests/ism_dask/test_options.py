@@ -100,7 +100,7 @@ CHECKS = parametrize_with_checks(
         UnsupervisedIKDR(max_outer=3),
         SemiSupervisedIKDR(3, max_outer=3),
         AlternativeIKDR(max_outer=3),
-        ColoredMVU(refine=False),
+        ColoredMVU(),
     ],
     expected_failed_checks=_exempt,
 )
