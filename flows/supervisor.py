@@ -40,7 +40,6 @@ from flows.tracking.server import (
     SERVER,
     WORKER,
     avoid_proxies,
-    check_password,
     external_api_address,
     prefect_environment,
     prefect_server,
@@ -102,13 +101,11 @@ def run_supervised(settings: ServiceSettings, tell: Tell, shown: Callable[[bool]
         signal.signal(signal.SIGINT, signal.default_int_handler)
     own, why = ServiceRecord(name=NAME), ""
     with services_lock():
-        is_supervised = live_record(NAME) is not None
-        if not is_supervised:
-            own.write()
-            _end_all()  # what a killed supervisor has left
-    if is_supervised:
-        shown(True)
-        return
+        if live_record(NAME):
+            shown(True)
+            return
+        own.write()
+        _end_all()  # what a killed supervisor has left
     try:
         services, api = _start_all(settings, tell)
         # The record has an address when all services run.
@@ -174,7 +171,6 @@ def _start_all(settings: ServiceSettings, tell: Tell) -> tuple[list[Service], st
     servers = [*prefect, report_server(ports["report_port"]), scheduler]
     start_services(servers, tell)
     api = external or servers[0].address
-    check_password(api)
     workers = [dask_workers(settings, scheduler), prefect_worker(api, settings.pool)]
     start_services(workers, tell)
     return [*servers, *workers], api

@@ -31,14 +31,14 @@ def up(
     The Prefect server that PREFECT_API_URL names is used. All that it starts listens on 127.0.0.1
     only. It ends with an error if one of them ends: systemd or Compose start it again (deploy/).
     """
-    from flows.supervisor import run_supervised, start_detached, stop_all  # noqa: PLC0415
+    from flows import supervisor  # noqa: PLC0415
 
     actions = {"--detach": detach, "--stop": stop, "--status": status}
     chosen = [flag for flag, given in actions.items() if given]
     if len(chosen) > 1:
         raise SettingsError(f"{' and '.join(chosen)} exclude each other; give one of them")
     if stop:
-        ended = stop_all()
+        ended = supervisor.stop_all()
         names = ", ".join(f"{each.name} (process {each.pid})" for each in ended)
         output.say(f"ended: {names}" if ended else "no service of ism-dask runs")
         output.finish({"command": "up", "stopped": list(map(_service_json, ended))})
@@ -46,23 +46,19 @@ def up(
         _list_services(output)
     elif detach:
         output.say("starting all services ...")
-        _list_services(output, start_detached(settings))
+        _list_services(output, supervisor.start_detached(settings))
     else:
-        run_supervised(settings, output.say, partial(_list_services, output))
+        supervisor.run_supervised(settings, output.say, partial(_list_services, output))
 
 
 def _list_services(output: Output, already: bool | None = None) -> None:
     """Print where all services are and, once they have started, how to end them."""
-    from flows.supervisor import (  # noqa: PLC0415
-        NAME,
-        running_services,
-        service_records,
-        why_ended,
-    )
+    from flows import supervisor  # noqa: PLC0415
+    from flows.tracking.server import SERVER  # noqa: PLC0415
 
-    links, records = running_services(), service_records()
+    links, records = supervisor.running_services(), supervisor.service_records()
     if not records:
-        why = why_ended()
+        why = supervisor.why_ended()
         output.say(f"nothing runs: {why}" if why else "nothing runs; start it with `ism-dask up`")
         output.finish({"command": "up", "running": False, "ended": why or None, "services": []})
         return
@@ -71,8 +67,7 @@ def _list_services(output: Output, already: bool | None = None) -> None:
     # Not a table: a terminal of 80 columns would cut the links.
     for record in records:
         output.say(f"{record.name:<16}{record.page or record.address:<36}process {record.pid}")
-    servers = [record.page for record in records if record.name != NAME]  # `up` links it, too
-    if links["ui"] and links["ui"] not in servers:
+    if links["ui"] and SERVER not in [record.name for record in records]:
         output.say(f"the Prefect server at {links['ui']} was not started by ism-dask here")
     if already is False:
         output.say("end all of it with `ism-dask up --stop`")

@@ -200,13 +200,13 @@ def service_processes(name: str = "") -> set[psutil.Process]:
     It finds them by their mark: a process whose parent was killed is no longer in the process
     tree of its service, but still has the mark.
     """
-    wanted, processes = _mark(name), set()
+    processes = set()
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
-            value = process.environ().get(_MARK, "")
-            if (value == wanted if name else value.startswith(wanted)) and is_running(process):
+            is_marked = process.environ().get(_MARK, "").startswith(_mark(name))
+            if is_marked and is_running(process) and process.pid != os.getpid():
                 processes.add(process)
-    return {process for process in processes if process.pid != os.getpid()}
+    return processes
 
 
 def stop_processes(processes: set[psutil.Process], grace: float = _GRACE_SECONDS) -> None:

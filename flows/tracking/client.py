@@ -26,7 +26,7 @@ from prefect.states import Cancelled, Crashed
 
 from flows.errors import FlowError
 from flows.services.liveness import RunReceipt, receipts_to_send
-from flows.tracking.server import password_message, without_password
+from flows.tracking.server import without_password
 
 # How often a call waits for a server that is busy: a database of SQLite is locked for a moment
 # while another run writes.
@@ -67,7 +67,12 @@ def prefect_client(retries: int = 0) -> Iterator[SyncPrefectClient]:
     except httpx.HTTPStatusError as error:
         if error.response.status_code == HTTPStatus.UNAUTHORIZED:
             given = bool(PREFECT_API_AUTH_STRING.value())
-            raise FlowError(password_message(server_address(), given=given)) from error
+            which = "another than the one that is set" if given else "but none is set"
+            raise FlowError(
+                f"the Prefect server at {server_address()} asks for a PREFECT_API_AUTH_STRING, "
+                f"{which}; set it to the PREFECT_SERVER_API_AUTH_STRING of the server, "
+                "NAME:PASSWORD"
+            ) from error
         if not error.response.is_server_error:
             raise
         message = without_password(str(error))

@@ -8,14 +8,10 @@ from __future__ import annotations
 import os
 import re
 import socket
-from contextlib import suppress
 from functools import partial
-from http import HTTPStatus
 from pathlib import Path
 from tempfile import TemporaryFile
 from urllib.parse import unquote
-
-import httpx
 
 from flows.errors import FlowError
 from flows.services.service import HOST, HOSTS, Service, answer_of, live_record
@@ -214,23 +210,6 @@ def external_api_address() -> str | None:
             "address ends in /api); start it, or unset the variable"
         )
     return configured
-
-
-def check_password(api: str) -> None:
-    """Raise FlowError if the server demands a password other than that of the environment."""
-    with suppress(httpx.HTTPError):  # the next call to the server reports that it is away
-        reply = httpx.get(f"{api}/hello", auth=basic_auth(), timeout=20.0)
-        if reply.status_code == HTTPStatus.UNAUTHORIZED:
-            raise FlowError(password_message(api, given=basic_auth() is not None))
-
-
-def password_message(api: str, *, given: bool) -> str:
-    """Return the message for a missing password, or for a wrong one if one was `given`."""
-    which = "another than the one that is set" if given else "but none is set"
-    return (
-        f"the Prefect server at {without_password(api)} asks for a {_AUTH_VARIABLE}, {which}; "
-        "set it to the PREFECT_SERVER_API_AUTH_STRING of the server, NAME:PASSWORD"
-    )
 
 
 def basic_auth() -> tuple[str, str] | None:
