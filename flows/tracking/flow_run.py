@@ -11,14 +11,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partialmethod
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from uuid import UUID
 
-import httpx
+from httpx import HTTPError, HTTPStatusError
 from prefect import Flow, State, task
 from prefect.cache_policies import NO_CACHE
-from prefect.client.schemas.objects import FlowRun
-from prefect.exceptions import Abort, FailedRun, ObjectNotFound, TerminationSignal
+from prefect.context import FlowRunContext
+from prefect.exceptions import Abort, FailedRun, TerminationSignal
 from prefect.flow_engine import run_flow as run_by_prefect
 from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed, Pending
@@ -109,20 +109,20 @@ def run_flow(flow: Flow[..., Any], settings: FlowSettings) -> Any:
         # At the end of a flow, their thread notices only once a second that it has to stop.
         with in_context(begun=begun), temporary_settings("flows", heartbeat_frequency=None):
             run_by_prefect(flow, made, parameters)
-    except (Abort, FailedRun, httpx.HTTPError) as error:
+    except (Abort, FailedRun, HTTPError) as error:
         # A flow that has a result may return a failed state with a name of its own.
         if not (begun and begun[0].has_ended):
             check_disk()
             message = without_password(str(error)) or type(error).__name__
             raise FlowError(f"Prefect ended the run: {message}") from error
-        if not isinstance(error, FailedRun):
+        if isinstance(error, HTTPError):
             begun[0].deliver()
+        if not isinstance(error, FailedRun):
             return begun[0].result()
     except Exception:
-        for run in begun:
-            run.receipt.remove()  # Prefect has reported its end
-        raise
-    begun[0].receipt.remove()
+        if not begun:  # the settings are refused
+            raise
+    begun[0].receipt.remove()  # Prefect has reported its end
     return begun[0].result()
 
 
@@ -134,9 +134,7 @@ class TrackedRun(LiveRun):
 
     def __init__(self, receipt: RunReceipt, key: str, title: str) -> None:
         super().__init__(receipt, key, title)
-        self._result: FlowResult | None = None
-        self._error: Exception | None = None
-        self._is_delivered = False
+        self._outcome: FlowResult | Exception | None = None
         # Those that a deployment gives it.
         self._tags = set(flow_run.tags)
         self._last_step: list[State[Any]] = []
@@ -144,19 +142,16 @@ class TrackedRun(LiveRun):
     @property
     def has_ended(self) -> bool:
         """Return whether the run has ended with a result or an error of its own."""
-        return self._result is not None or self._error is not None
+        return self._outcome is not None
 
     def result(self) -> FlowResult | None:
         """Return the result of the flow, or raise its error."""
-        if self._error is not None:
-            raise self._error
-        return self._result
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        return self._outcome
 
     def deliver(self) -> None:
-        """Send the server, once, what it does not know of a run that Prefect does not report."""
-        if self._is_delivered:
-            return
-        self._is_delivered = True
+        """Send the server what it does not know of a run that Prefect does not report."""
         try:
             deliver(self.receipt)
         except ServerUnreachable as away:
@@ -183,9 +178,13 @@ class TrackedRun(LiveRun):
         return state.result()
 
     def describe(self, settings: FlowSettings) -> None:
-        """Have name and tags of the flow run replaced, once its data are read."""
-        tags = {*self._tags, *settings.tags}
-        self._description = {"name": settings.flow_run_name, "tags": tags}
+        """Replace name and tags of the flow run, once its data are read."""
+        # The tags are set here and not at the start of the flow, because a schedule or the form in
+        # the UI may start it. They are not set by Prefect's `tags`, because tasks would get them
+        # too, and look up a concurrency limit for each, which takes two seconds.
+        name, tags = settings.flow_run_name, {*self._tags, *settings.tags}
+        with suppress(ServerUnreachable, HTTPStatusError), prefect_client(BUSY_RETRIES) as client:
+            client.update_flow_run(UUID(self.receipt.run), name=name, tags=tags)
         run = getattr(settings, "run", None)
         if run is not None and not self.receipt.by_worker:
             progress_log(
@@ -220,28 +219,30 @@ class TrackedRun(LiveRun):
         """
         line = log_line(result) if isinstance(result, RunResult) else result.line
         progress_log(f"result: {line}")
-        self._result = replace(result, flow_run=current_flow_run())
+        self._outcome = result = replace(result, flow_run=current_flow_run())
         self._end(state or Completed(), {"key": self._key, "data": page, "description": about})
-        return self._result.to_json()
+        self.send_page()
+        return result.to_json()
 
     def failed(self, error: Exception) -> None:
         """Record an error, which Prefect reports to the server; raise Abort if that is away."""
-        self._error = error
-        with suppress(StorageError):  # if the disk is full, `error` says so itself
-            self._end(Failed(message=without_password(f"{type(error).__name__}: {error}")))
+        self._outcome = error
+        self._end(Failed(message=without_password(f"{type(error).__name__}: {error}")))
         with suppress(ServerUnreachable), prefect_client() as client:
             client.hello()
             return
-        raise Abort("the Prefect server is away") from error
+        self.abort("the Prefect server is away")
 
-    def interrupted(self, why: str = "") -> None:
+    def interrupted(self, why: str = "") -> NoReturn:
         """Report to the server that the run is cancelled; Prefect would report a crash."""
-        if self.has_ended:
-            raise Abort("interrupted when all was done")
-        why = why or self.ended_by or "interrupted"
-        self._error = Interrupted(why)
-        with suppress(StorageError):
+        if not self.has_ended:
+            why = why or self.ended_by or "interrupted"
+            self._outcome = Interrupted(why)
             self._end(Cancelled(message=f"The run was {why}."))
+        self.abort(why)
+
+    def abort(self, why: str) -> NoReturn:
+        """End the flow without a report of Prefect, in place of which the receipt is delivered."""
         self.deliver()
         raise Abort(why)
 
@@ -249,25 +250,26 @@ class TrackedRun(LiveRun):
         """Save the final state and the page of the run in its receipt."""
         what = state.model_dump(mode="json", include={"type", "name", "message"})
         self.receipt = replace(self.receipt, renewed=time.time(), state=what, page=page or {})
-        self.receipt.write()
+        with suppress(StorageError):  # if the disk is full, the error of the run says so itself
+            self.receipt.write()
 
 
 @contextmanager
 def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     """Show the progress of the flow run in the block, and report its end to the server."""
-    run = UUID(str(flow_run.id))
+    context = FlowRunContext.get()
+    assert context is not None
+    run: Any = context.flow_run
     # Prefect allows no other letters.
     key = re.sub("[^a-z0-9]", "-", "-".join((kind, *settings.subject)).lower())
     by_worker = SET_BY_WORKERS in os.environ
     if by_worker:
         # Its worker reads what Prefect logs. If it dies, rich, which writes it, would end the run.
         Console.on_broken_pipe = partialmethod(setattr, "quiet", True)  # type: ignore[assignment]
-    known: FlowRun | None = None
-    with suppress(ServerUnreachable, ObjectNotFound), prefect_client() as client:
-        known = client.read_flow_run(run)
-    attempt = known.run_count if known else 0
+    receipt = RunReceipt(
+        run=str(run.id), api=server_address(), attempt=run.run_count, by_worker=by_worker
+    )
     # Before the others are sent: it takes the place of the receipt of an earlier attempt.
-    receipt = RunReceipt(run=str(run), api=server_address(), attempt=attempt, by_worker=by_worker)
     receipt.write()
     send_receipts()
     url = current_flow_run()["url"]
@@ -290,12 +292,12 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     except Exception as error:
         if was_interrupted() or this.ended_by:
             this.interrupted()
-        if known and known.auto_scheduled and isinstance(error, RunHeldError):
+        if run.auto_scheduled and isinstance(error, RunHeldError):
             this.interrupted(f"not needed: {error}")
         this.failed(error)
         raise
     if this.receipt.page:
-        raise Abort("the Prefect server is away")
+        this.abort("the Prefect server is away")
 
 
 def current_flow_run() -> dict[str, str | None]:

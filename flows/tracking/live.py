@@ -1,6 +1,6 @@
-"""The thread that shows the progress of a flow run in Prefect, logs it, and obeys cancellation.
+"""The progress of a flow run in Prefect and in its log, and who ends the run there.
 
-It is a thread of its own so that the computation does not wait for the server.
+A thread of its own keeps both up to date, so that the computation does not wait for the server.
 """
 
 from __future__ import annotations
@@ -8,9 +8,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from contextlib import suppress
-from contextvars import copy_context
-from math import inf
+from contextlib import ExitStack, suppress
 from typing import Any
 from uuid import UUID
 
@@ -21,13 +19,13 @@ from prefect.client.schemas.actions import ArtifactCreate, ArtifactUpdate
 from prefect.client.schemas.objects import StateType
 from prefect.exceptions import MissingContextError, ObjectNotFound
 
-from flows.progress.watching import progress_note
+from flows.progress.watching import progress_note, repeated
 from flows.services.liveness import RunReceipt
 from flows.tracking.client import ServerUnreachable, prefect_client, send_page
 from ism_dask.observe.progress import TimeLeft
 
-# Seconds between two updates. Each takes about 30 ms of the server, which may share our cores.
-_SECONDS = 3.0
+# Seconds between two updates. Each takes about 60 ms of the server, which may share our cores.
+_SECONDS = 4.0
 # Seconds between two lines on the progress in the log.
 _LINE_SECONDS = 60.0
 # The states in which a run is to end that somebody has ended in the UI, in words.
@@ -38,15 +36,12 @@ _ENDINGS = {
 }
 # Seconds that an interrupted run has to save its last iteration and leave its cluster.
 _INTERRUPT_SECONDS = 60.0
-# Seconds until the next attempt if the server is away.
-_RETRY_SECONDS = 5.0
-# Seconds that a run that has ended waits for a server that is away, with something to show, and
-# else; and seconds between two attempts then.
-_PATIENCE, _LAST_SECONDS, _LAST_RETRY_SECONDS = 180.0, 3.0, 1.0
+# Seconds that a run with a result waits for a server that is away, and between two attempts.
+_PATIENCE, _RETRY_SECONDS = 180.0, 2.0
 
 
 class LiveRun:
-    """A flow run that a thread shows in Prefect: a watcher of its progress, as a context manager.
+    """A flow run that is shown in Prefect: a watcher of its progress, as a context manager.
 
     `key` is the prefix of the keys of its artifacts, and `title` the text until there is progress.
     """
@@ -56,30 +51,27 @@ class LiveRun:
         # the main thread has been interrupted.
         self.ended_by, self._next_interrupt = "", 0.0
         self.receipt, self._run, self._key = receipt, UUID(receipt.run), key
-        # Name and tags that the server is to have.
-        self._description: dict[str, Any] | None = None
         self._share, self._text = 0.0, title
         self._time_left = TimeLeft()
         self._artifact: UUID | None = None
-        self._last_shown: tuple[float, str] | None = None
+        self._shown: dict[str, Any] = {}
         # That of the flow, also for lines of its tasks; None without a flow.
         self._log = None
         with suppress(MissingContextError):
             self._log = get_run_logger()
         self._next_line = time.monotonic() + _LINE_SECONDS
-        self._ended = threading.Event()
         self._may_interrupt = threading.current_thread() is threading.main_thread()
-        self._thread = threading.Thread(
-            target=copy_context().run, args=(self._follow,), name="follower", daemon=True
-        )
+        self._updates = ExitStack()
 
     def __enter__(self) -> LiveRun:
-        self._thread.start()
+        self._updates.enter_context(repeated(self._update, _SECONDS))
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ended.set()
-        self._thread.join()
+        self._updates.close()
+        self._may_interrupt = False
+        self._time_left = TimeLeft()  # of a run that is over nothing is left
+        self._update()
 
     def tick(self, share: float, text: str) -> None:
         """Record the progress of the run."""
@@ -95,79 +87,39 @@ class LiveRun:
         if self._log is not None:
             self._log.info(text)
 
-    def _follow(self) -> None:
-        """Keep the server up to date until the end, or until one that is away is given up."""
-        until = inf
-        while time.monotonic() < until:
-            away = ""
+    def send_page(self) -> None:
+        """Send the page in the receipt; wait for a server that is away, but not for ever."""
+        for attempt in range(1 + int(_PATIENCE / _RETRY_SECONDS)):
             try:
-                self._follow_with_one_client()
-            except ServerUnreachable as error:
-                away = str(error)
-            except (ObjectNotFound, httpx.HTTPStatusError):
-                pass  # the server refuses updates of a run that somebody has deleted
+                # The server refuses pages of a run that somebody has deleted.
+                with suppress(httpx.HTTPStatusError), prefect_client() as client:
+                    self.receipt = send_page(self.receipt, client)
+            except ServerUnreachable as away:
+                wait = f"waiting for it, up to {_PATIENCE:.0f} s. What was computed is saved"
+                if attempt == 0:
+                    progress_note(f"{away}: {wait}")
+                time.sleep(_RETRY_SECONDS)
             else:
                 return
-            self.receipt.touch()
-            if self._ended.wait(_RETRY_SECONDS):
-                if until == inf:
-                    until = time.monotonic() + self._patience(away)
-                time.sleep(_LAST_RETRY_SECONDS)
 
-    def _follow_with_one_client(self) -> None:
-        # Making a new client for each update would cost the server more than the update itself.
-        with prefect_client() as client:
-            self._update(client)
-            while not self._ended.wait(_SECONDS):
-                self._update(client)
-            self._update(client)
-            self.receipt = send_page(self.receipt, client)
-
-    def _patience(self, away: str) -> float:
-        """Return for how long a run that has ended waits; tell people if the server is away."""
-        if not (away and self.receipt.page):
-            return _LAST_SECONDS
-        progress_note(
-            f"{away}: waiting for it, up to {_PATIENCE:.0f} s. What was computed is saved"
-        )
-        return _PATIENCE
-
-    def _update(self, client: SyncPrefectClient) -> None:
+    def _update(self) -> None:
         """Show the progress of the run, and interrupt it if somebody has ended it."""
         self.receipt.touch()
-        text = self._text
-        if not self._ended.is_set():  # of a run that is over nothing is left
-            self._interrupt_if_ended(client)
-            text = self._time_left.after(text)
-        self._show_description(client)
-        self._show_progress(client, text)
+        text = self._time_left.after(self._text)
         if time.monotonic() > self._next_line:
             self._next_line += _LINE_SECONDS
             self.logged(f"progress: {self._share:.0%}, {text}")
-
-    def _show_description(self, client: SyncPrefectClient) -> None:
-        # The tags are set here and not at the start of the flow, because a schedule or the form in
-        # the UI may start it. They are not set by Prefect's `tags`, because tasks would get them
-        # too, and look up a concurrency limit for each, which takes two seconds.
-        description = self._description
-        if description is not None:
-            client.update_flow_run(self._run, **description)
-            if self._description is description:
-                self._description = None
-
-    def _show_progress(self, client: SyncPrefectClient, text: str) -> None:
-        if (self._share, text) == self._last_shown:
-            return
-        progress = 100.0 * self._share
-        if self._artifact is None:
-            key = f"{self._key}-progress"
-            made = ArtifactCreate(
-                key=key, type="progress", data=progress, description=text, flow_run_id=self._run
-            )
-            self._artifact = client.create_artifact(made).id
-        else:
-            client.update_artifact(self._artifact, ArtifactUpdate(data=progress, description=text))
-        self._last_shown = (self._share, text)
+        # The server refuses updates of a run that somebody has deleted.
+        with suppress(ServerUnreachable, httpx.HTTPStatusError), prefect_client() as client:
+            self._interrupt_if_ended(client)
+            shown: dict[str, Any] = {"data": 100.0 * self._share, "description": text}
+            if self._artifact is None:
+                key = f"{self._key}-progress"
+                made = ArtifactCreate(key=key, type="progress", flow_run_id=self._run, **shown)
+                self._artifact = client.create_artifact(made).id
+            elif shown != self._shown:
+                client.update_artifact(self._artifact, ArtifactUpdate(**shown))
+            self._shown = shown
 
     def _interrupt_if_ended(self, client: SyncPrefectClient) -> None:
         """Interrupt the main thread if the run was cancelled, suspended or deleted.
