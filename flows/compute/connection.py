@@ -97,34 +97,32 @@ def await_workers(client: Client, reached: ClusterAddress) -> None:
                 f"the Dask scheduler at {reached.address} has 0 workers, and none came within "
                 f"{reached.wait:g} s; {reached.none_came}"
             )
-        report_progress(0.0, f"waiting for {reached.awaited}")
+        report_progress(0.0, f"waiting for a worker of the Dask cluster at {reached.address}")
         time.sleep(_POLL_SECONDS)
 
 
 def check_versions(client: Any) -> None:
     """Raise FlowError if the scheduler, or a worker, has other versions than this process."""
     answers = answer(client, client._get_versions, packages=["ism-dask"])
-    here = answers["client"]
+    ours = answers["client"]["packages"]
     # The scheduler unpickles the task graphs, so it needs the packages that they refer to.
     elsewhere = {f"the scheduler at {client.scheduler.address}": answers["scheduler"]}
     elsewhere |= {f"the worker at {each}": answers["workers"][each] for each in answers["workers"]}
     for where, there in elsewhere.items():
-        known, agreeing = _leading_parts(there), _leading_parts(here)
-        odd = [name for name in _N_PARTS if known[name] != agreeing[name]]
+        theirs = there["packages"]
+        odd = [name for name in _N_PARTS if _parts(name, theirs) != _parts(name, ours)]
         if odd:
-            theirs, ours = (
-                ", ".join(f"{name} {each['packages'][name]}" for name in odd)
-                for each in (there, here)
+            has, have = (
+                ", ".join(f"{name} {versions[name]}" for name in odd) for versions in (theirs, ours)
             )
             raise FlowError(
-                f"{where} has {theirs}, but this process has {ours}: install the same there, or "
+                f"{where} has {has}, but this process has {have}: install the same there, or "
                 "join from an environment like theirs"
             )
 
 
-def _leading_parts(versions: dict[str, Any]) -> dict[str, str]:
-    parts = {name: str(versions["packages"][name]).split(".") for name in _N_PARTS}
-    return {name: ".".join(parts[name][:number]) for name, number in _N_PARTS.items()}
+def _parts(name: str, versions: dict[str, Any]) -> list[str]:
+    return str(versions[name]).split(".")[: _N_PARTS[name]]
 
 
 def check_files_visible(folder: str) -> None:

@@ -32,6 +32,9 @@ _MAX_INTERVAL, _MIN_CHECKS = 5.0, 5
 _NO_WORKERS_SECONDS = 30.0
 # Largest number of workers that a line of the log names.
 _NAMED = 4
+# Errors that only a lost scheduler causes, and only a cluster without workers.
+_SCHEDULER_ERRORS = (FutureCancelledError, FuturesCancelledError, CommClosedError)
+_WORKER_ERRORS = (NoWorkerError, NoValidWorkerError)
 
 
 @dataclass(frozen=True)
@@ -55,16 +58,13 @@ def pulse(dask_scheduler: Any) -> Pulse:
 
 
 class ClusterLost(FlowError):  # noqa: N818 - by itself no error: the work can be taken up again
-    """The cluster that computes was lost on the way.
-
-    `advice` is for a fit that cannot be resumed; `gone` is whether to join the cluster anew.
-    """
+    """The cluster that computes was lost on the way; `advice` is for work that cannot go on."""
 
     transient = True
 
-    def __init__(self, what: str, advice: str, *, gone: bool = True) -> None:
+    def __init__(self, what: str, advice: str) -> None:
         super().__init__(f"{what}; {advice}")
-        self.what, self.advice, self.gone = what, advice, gone
+        self.what, self.advice = what, advice
 
 
 def pulse_of(client: Any) -> Pulse | None:
@@ -76,57 +76,11 @@ def pulse_of(client: Any) -> Pulse | None:
     return None
 
 
-@contextmanager
-def explain_loss(client: Client, reached: ClusterAddress) -> Iterator[None]:
-    """Turn Dask's errors in the block into ClusterLost, or into a FlowError of one line."""
-    before = pulse_of(client)
-    try:
-        yield
-    except (FlowError, StorageError):
-        raise
-    except (FutureCancelledError, FuturesCancelledError, CommClosedError) as error:
-        raise _scheduler_lost(reached) from error
-    except (NoWorkerError, NoValidWorkerError) as error:
-        raise _no_workers(reached) from error
-    except KilledWorker as error:
-        ended = count_noun(error.allowed_failures + 1, "worker")
-        raise ClusterLost(
-            f"one task ended {ended} of the Dask cluster at {reached.address}",
-            "see their logs; if they ended for want of memory, give each more of it, or fewer "
-            "threads",
-            gone=False,
-        ) from error
-    except Exception as error:
-        # The death of a scheduler causes one of many errors, depending on the call that it
-        # interrupts. So its pulse decides, compared with the one from before the block.
-        now = pulse_of(client)
-        if now is None or (before is not None and now.scheduler != before.scheduler):
-            raise _scheduler_lost(reached) from error
-        # An adaptive cluster may have had no workers at the start of the block.
-        if not now.workers and (before is None or before.workers):
-            raise _no_workers(reached) from error
-        raise
-
-
 async def _end_waits(client: Any) -> None:
     """Close a client: its futures are cancelled, and each wait for the cluster gets an error."""
     if client.scheduler_comm is not None:
         client.scheduler_comm.abort()  # a scheduler that hangs would not take the messages
     await client._close(fast=True)
-
-
-def _no_workers(reached: ClusterAddress) -> ClusterLost:
-    return ClusterLost(
-        f"the Dask cluster at {reached.address} lost all its workers, and none came back",
-        f"{reached.none_came}, and repeat the command",
-    )
-
-
-def _scheduler_lost(reached: ClusterAddress) -> ClusterLost:
-    return ClusterLost(
-        f"the Dask scheduler at {reached.address} was lost on the way",
-        "see its log, start it and its workers again, and repeat the command",
-    )
 
 
 class Watchdog:
@@ -136,24 +90,54 @@ class Watchdog:
     """
 
     def __init__(self, client: Client, reached: ClusterAddress, stall: float) -> None:
-        self._client, self._reached, self._stall = client, reached, stall
-        self._lost: ClusterLost | None = None
-        self._last: Pulse | None = None
+        self._client, self._stall = client, stall
+        self._cluster = f"the Dask cluster at {reached.address}"
+        # An adaptive cluster may have had no workers when the watch began.
+        self._first = self._last = pulse_of(client)
         self._last_progress = self._last_with_workers = time.monotonic()
+        self._patience = max(_NO_WORKERS_SECONDS, reached.wait)
+        self._no_workers = ClusterLost(
+            f"{self._cluster} lost all its workers, and none came back",
+            f"{reached.none_came}, and repeat the command",
+        )
+        self._lost: ClusterLost | None = None
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Raise ClusterLost in the block if it waits for a cluster that is lost."""
-        self._last = pulse_of(self._client)
+        """Raise ClusterLost if the block fails for a lost cluster, or waits for one."""
         try:
             with repeated(self._look, min(_MAX_INTERVAL, self._stall / _MIN_CHECKS)):
                 yield
         except Exception as error:
-            if self._lost is not None:
-                raise self._lost from error
-            raise
+            lost = self._lost or self._explained(error)
+            if lost is None:
+                raise
+            raise lost from error
         if self._lost is not None:
             raise self._lost
+
+    def _explained(self, error: Exception) -> ClusterLost | None:
+        """Return the loss of the cluster that has caused an error, or None."""
+        if isinstance(error, FlowError | StorageError):
+            return None
+        if isinstance(error, KilledWorker):
+            ended = count_noun(error.allowed_failures + 1, "worker")
+            return ClusterLost(
+                f"one task ended {ended} of {self._cluster}",
+                "see their logs; if they ended for want of memory, give each more of it, or fewer "
+                "threads",
+            )
+        # The death of a scheduler causes one of many errors, depending on the call that it
+        # interrupts. So its pulse decides, compared with the first one.
+        first = self._first
+        now = None if isinstance(error, _SCHEDULER_ERRORS) else pulse_of(self._client)
+        if now is None or (first is not None and now.scheduler != first.scheduler):
+            return ClusterLost(
+                f"the scheduler of {self._cluster} was lost on the way",
+                "see its log, start it and its workers again, and repeat the command",
+            )
+        no_workers = not now.workers and (first is None or first.workers)
+        return self._no_workers if no_workers or isinstance(error, _WORKER_ERRORS) else None
 
     def _look(self) -> None:
         """Check the cluster, and end the waits for it if it is lost."""
@@ -175,12 +159,11 @@ class Watchdog:
         if current is not None:
             self._note_workers(current)
             self._last = current
-        if now - self._last_with_workers > max(_NO_WORKERS_SECONDS, self._reached.wait):
-            return _no_workers(self._reached)
+        if now - self._last_with_workers > self._patience:
+            return self._no_workers
         if now - self._last_progress > self._stall:
             return ClusterLost(
-                f"no task was done for {duration(self._stall)} on the Dask cluster at "
-                f"{self._reached.address}",
+                f"no task was done for {duration(self._stall)} on {self._cluster}",
                 "see the logs of its scheduler and workers, or give it more time with --stall",
             )
         return None

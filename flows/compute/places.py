@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import resource_tracker
 from pathlib import Path
@@ -67,7 +67,6 @@ class ClusterAddress:
     address: str  # for tls:// Dask's configuration has the certificates, unless `security` has them
     security: Any = None
     wait: float = JOIN_SECONDS  # seconds that the first one may take
-    awaited: str = "a worker"  # what the run waits for, in its progress
     none_came: str = "see the log of the scheduler"  # advice if they do not come in time
 
 
@@ -104,11 +103,11 @@ class DaskCluster:
     wait: Seconds | None = None  # for the first worker; None is long if jobs may have to queue
 
     @contextmanager
-    def made(self) -> Iterator[Any]:
-        """Start the scheduler in this process, without workers, and end it with the block."""
+    def opened(self) -> Iterator[ClusterAddress]:
+        """Start the scheduler in this process, and workers; end them with the block."""
         import dask  # noqa: PLC0415
 
-        # Before the block, with which the defaults that it adds to Dask's configuration would end.
+        # Before dask.config.set, with which the defaults that it adds would end.
         import distributed  # noqa: F401, PLC0415
 
         _put_packages_on_path()
@@ -143,30 +142,20 @@ class DaskCluster:
                     cluster = stack.enter_context(kind(n_workers=0, **options))
             except Exception as error:  # of any class, with any options
                 raise FlowError(f"{self.cluster} does not take these `options`: {error}") from error
-            yield cluster
-
-    @contextmanager
-    def opened(self) -> Iterator[ClusterAddress]:
-        """Start the cluster, and end it with the block."""
-        adaptive = self.workers if isinstance(self.workers, AdaptiveSize) else None
-        with self.made() as cluster:
             # Nobody else knows the port, which is any free one.
             progress_note(f"Dask dashboard: {cluster.dashboard_link}")
-            cluster.scale(max(adaptive.minimum, 1) if adaptive else self.workers)
+            size = self.workers
+            cluster.scale(max(size.minimum, 1) if isinstance(size, AdaptiveSize) else size)
             try:
                 cluster.sync(_submitted, cluster)
             except Exception as error:
                 raise FlowError(f"{self.cluster} starts no workers: {error}") from error
-            if adaptive:
-                cluster.adapt(**vars(adaptive), wait_count=_IDLE_CHECKS)
-            yield ClusterAddress(
-                cluster.scheduler_address,
-                cluster.security,
-                wait=self.wait
-                or (_JOB_SECONDS if hasattr(cluster, "job_script") else _START_SECONDS),
-                awaited=f"the workers of {self.cluster}",
-                none_came="see the list of your jobs, if it submits some, and the logs of workers",
-            )
+            if isinstance(size, AdaptiveSize):
+                cluster.adapt(**vars(size), wait_count=_IDLE_CHECKS)
+            seconds = _JOB_SECONDS if hasattr(cluster, "job_script") else _START_SECONDS
+            none_came = "see the list of your jobs, if it submits some, and the logs of workers"
+            address, security = cluster.scheduler_address, cluster.security
+            yield ClusterAddress(address, security, self.wait or seconds, none_came)
 
 
 async def _submitted(cluster: Any) -> None:
@@ -230,17 +219,6 @@ def cluster_place(scheduler: str) -> DaskCluster | ClusterAddress:
             "scheduler",
         )
     return ClusterAddress(address, none_came="see `ism-dask up --status`")
-
-
-@contextmanager
-def opened_cluster(scheduler: str) -> Iterator[ClusterAddress]:
-    """Yield the scheduler to join that `--scheduler` leads to; end with the block what it starts.
-
-    Any other goes on running after the block.
-    """
-    place = cluster_place(scheduler)
-    with nullcontext(place) if isinstance(place, ClusterAddress) else place.opened() as reached:
-        yield reached
 
 
 def read_cluster(file: Path) -> DaskCluster:

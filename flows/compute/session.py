@@ -5,8 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import Executor
-from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
+from math import inf
 from typing import Any
 
 from distributed import span
@@ -18,8 +18,8 @@ from flows.compute.connection import (
     quiet_logs,
     workers_of,
 )
-from flows.compute.health import SPAN, ClusterLost, Watchdog, explain_loss
-from flows.compute.places import ClusterAddress, opened_cluster
+from flows.compute.health import SPAN, Watchdog
+from flows.compute.places import ClusterAddress, DaskCluster, cluster_place
 from flows.errors import FlowError
 from flows.progress.watching import in_context, progress_log, report_progress, run_context
 from flows.text import count_noun
@@ -38,39 +38,22 @@ class Session:
 
     def __init__(self, scheduler: str) -> None:
         self._scheduler = scheduler
-        self._stack = ExitStack()
-        self._lost = False
         self._join()
 
     @contextmanager
-    def explained(self) -> Iterator[None]:
-        """Turn the errors that a lost cluster causes in the block into ClusterLost."""
-        try:
-            with explain_loss(self.client, self.reached):
-                yield
-        except ClusterLost as lost:
-            self._lost = lost.gone
-            raise
-
-    @contextmanager
-    def watched(self, stall: float) -> Iterator[None]:
-        """Raise ClusterLost, too, if the block waits for a cluster that hangs: `Watchdog`."""
+    def watched(self, stall: float = inf) -> Iterator[None]:
+        """Raise ClusterLost if the block fails for a lost cluster, or waits for one: `Watchdog`."""
         # By default each computation is a span of its own, and a scheduler never forgets a span.
         # With one span for all computations their number does not grow.
-        watchdog = Watchdog(self.client, self.reached, stall)
-        with self.explained(), watchdog.watching(), span(SPAN):
+        with Watchdog(self.client, self.reached, stall).watching(), span(SPAN):
             yield
 
     def renew(self) -> None:
         """Join the cluster again after a loss, within a time limit.
 
-        A cluster that we had started is started anew; any other may come back after a while. If
-        the loss does not require joining anew, only wait for workers.
+        A cluster that we had started is started anew; any other may come back after a while.
         """
-        if not self._lost:
-            await_workers(self.client, self.reached)
-            return
-        self._close_lost()
+        self.close()
         until = time.monotonic() + _REJOIN_SECONDS
         while True:
             try:
@@ -85,42 +68,31 @@ class Session:
             )
             time.sleep(_RETRY_SECONDS)
 
-    @property
-    def executor(self) -> Executor:
-        """What runs work on the workers of the cluster."""
-        executor: Executor = self.client.get_executor(pure=False)
-        return executor
-
     def close(self) -> None:
-        """Disconnect from the cluster, and end what was started for it."""
-        if self._lost:
-            self._close_lost()
-        else:
-            self._stack.close()
+        """Disconnect, and end what was started; not wait long, because a lost cluster may hang."""
+
+        def close_quietly() -> None:
+            # If half of the cluster is gone, errors are expected and say nothing new.
+            with suppress(Exception):
+                self._stack.close()
+
+        thread = threading.Thread(target=close_quietly, daemon=True)
+        thread.start()
+        thread.join(_CLOSE_SECONDS)
 
     def _join(self) -> None:
         with ExitStack() as stack:
-            self.reached = stack.enter_context(opened_cluster(self._scheduler))
+            place = cluster_place(self._scheduler)
+            if isinstance(place, DaskCluster):
+                place = stack.enter_context(place.opened())
+            self.reached = place
             self.client = stack.enter_context(joined_client(self.reached))
             await_workers(self.client, self.reached)
             check_versions(self.client)
             workers = count_noun(len(workers_of(self.client)), "worker")
             where = f"{self.reached.address}, dashboard {self.client.dashboard_link}"
             progress_log(f"joined the Dask cluster at {where}, {workers}")
-            self._stack, self._lost = stack.pop_all(), False
-
-    def _close_lost(self) -> None:
-        """End what remains of a lost cluster, but do not wait long, because it may hang."""
-
-        def close_quietly(stack: ExitStack) -> None:
-            # Half of the cluster is gone, so errors are expected and say nothing new.
-            with suppress(Exception):
-                stack.close()
-
-        stack, self._stack = self._stack, ExitStack()
-        thread = threading.Thread(target=close_quietly, args=(stack,), daemon=True)
-        thread.start()
-        thread.join(_CLOSE_SECONDS)
+            self._stack = stack.pop_all()
 
 
 @contextmanager
@@ -142,13 +114,3 @@ def joined_cluster(scheduler: str | None) -> Iterator[Session | None]:
             in_context(cluster=(scheduler, session)),
         ):
             yield session
-
-
-@contextmanager
-def joined_workers(scheduler: str | None) -> Iterator[Session | None]:
-    """Join the cluster that `scheduler` names for work of many pieces, such as files of a table.
-
-    The errors of a lost cluster are explained in the block.
-    """
-    with joined_cluster(scheduler) as session, session.explained() if session else nullcontext():
-        yield session

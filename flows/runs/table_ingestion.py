@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 
 from flows.builtin.catalogue import DATASETS
-from flows.compute.session import joined_workers
+from flows.compute.session import joined_cluster
 from flows.progress.watching import progress_note, report_progress
 from flows.results.runs import IngestResult
 from flows.runs.columns_read import describe_schema, hints
@@ -94,7 +95,7 @@ def _store(
     force: bool = False,
     scheduler: str | None = None,
 ) -> Dataset:
-    with joined_workers(scheduler) as workers:
+    with joined_cluster(scheduler) as session, session.watched() if session else nullcontext():
         return store_unless_stored(
             table,
             name,
@@ -102,7 +103,7 @@ def _store(
             force=force,
             on_schema=partial(_show, table),
             progress=report_progress,
-            executor=workers.executor if workers else None,
+            executor=session.client.get_executor(pure=False) if session else None,
         )
 
 

@@ -20,7 +20,7 @@ from support import EXACT, Diary, store_own
 from waiting import wait
 
 from flows.compute.places import cluster_place
-from flows.compute.session import joined_cluster, joined_workers
+from flows.compute.session import joined_cluster
 from flows.errors import FlowError, SettingsError
 from flows.progress.watching import watch_progress
 from flows.runs.resumable import fit_on_cluster, resumable_run
@@ -101,7 +101,7 @@ def local(tmp_path):
 def test_an_option_that_workers_refuse_is_an_error_at_once(local):
     local.write_text(LOCAL.replace("memory_limit", "memory_limits"))
     said = r"LocalCluster starts no workers: .* unexpected keyword argument 'memory_limits'"
-    with pytest.raises(FlowError, match=said), joined_workers(str(local)):
+    with pytest.raises(FlowError, match=said), joined_cluster(str(local)):
         pass
 
 
