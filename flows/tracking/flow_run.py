@@ -17,10 +17,10 @@ from uuid import UUID
 from httpx import HTTPError, HTTPStatusError
 from prefect import Flow, State, task
 from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import FlowRun
 from prefect.context import FlowRunContext
 from prefect.exceptions import Abort, FailedRun, TerminationSignal
 from prefect.flow_engine import run_flow as run_by_prefect
-from prefect.runtime import flow_run
 from prefect.states import Cancelled, Completed, Failed, Pending
 from prefect.utilities.annotations import quote
 from prefect.utilities.urls import url_for
@@ -88,7 +88,10 @@ def step_task(title: str, work: Callable[[], Any]) -> Any:  # noqa: ARG001 - the
     A step whose network or cluster was away is repeated, and continues from what the failed attempt
     has saved.
     """
-    return work()
+    try:
+        return work()
+    except (KeyboardInterrupt, TerminationSignal):
+        return Cancelled()  # the task raises nothing: Prefect would log a crash
 
 
 def run_flow(flow: Flow[..., Any], settings: FlowSettings) -> Any:
@@ -109,19 +112,17 @@ def run_flow(flow: Flow[..., Any], settings: FlowSettings) -> Any:
         # At the end of a flow, their thread notices only once a second that it has to stop.
         with in_context(begun=begun), temporary_settings("flows", heartbeat_frequency=None):
             run_by_prefect(flow, made, parameters)
-    except (Abort, FailedRun, HTTPError) as error:
-        # A flow that has a result may return a failed state with a name of its own.
+    except (Abort, Exception) as error:
         if not (begun and begun[0].has_ended):
+            if not isinstance(error, Abort | FailedRun | HTTPError):
+                raise
             check_disk()
             message = without_password(str(error)) or type(error).__name__
             raise FlowError(f"Prefect ended the run: {message}") from error
         if isinstance(error, HTTPError):
             begun[0].deliver()
-        if not isinstance(error, FailedRun):
+        if isinstance(error, Abort | HTTPError):
             return begun[0].result()
-    except Exception:
-        if not begun:  # the settings are refused
-            raise
     begun[0].receipt.remove()  # Prefect has reported its end
     return begun[0].result()
 
@@ -132,11 +133,23 @@ class TrackedRun(LiveRun):
     Prefect cannot return the outcome if the server is away.
     """
 
-    def __init__(self, receipt: RunReceipt, key: str, title: str) -> None:
-        super().__init__(receipt, key, title)
-        self._outcome: FlowResult | Exception | None = None
+    def __init__(self, run: FlowRun, kind: str, settings: FlowSettings) -> None:
+        by_worker = SET_BY_WORKERS in os.environ
+        if by_worker:
+            # A worker reads what Prefect logs. If it dies, rich, which writes it, would end us.
+            Console.on_broken_pipe = partialmethod(setattr, "quiet", True)  # type: ignore
+        receipt = RunReceipt(
+            run=str(run.id), api=server_address(), attempt=run.run_count, by_worker=by_worker
+        )
+        # Prefect allows no other letters.
+        key = re.sub("[^a-z0-9]", "-", "-".join((kind, *settings.subject)).lower())
+        super().__init__(receipt, key, f"{kind} {settings.title}")
+        url = url_for("flow-run", obj_id=run.id)
+        # Its id, and the address of its page, None without a UI.
+        self.facts = {"id": str(run.id), "url": url and without_password(url)}
         # Those that a deployment gives it.
-        self._tags = set(flow_run.tags)
+        self._tags = set(run.tags)
+        self._outcome: FlowResult | Exception | None = None
         self._last_step: list[State[Any]] = []
 
     @property
@@ -163,14 +176,7 @@ class TrackedRun(LiveRun):
     def step(self, title: str, work: Callable[[], Any]) -> Any:
         """Do a step of the run as a task, after the one before it in the graph of the run."""
         named = step_task.with_options(name=title.partition(" ")[0])  # "fold" of all folds
-
-        def interruptible() -> Any:
-            try:
-                return work()
-            except (KeyboardInterrupt, TerminationSignal):
-                return Cancelled()  # the task raises nothing: Prefect would log a crash
-
-        given: Any = title, quote(interruptible)  # Prefect does not look into what is quoted
+        given: Any = title, quote(work)  # Prefect does not look into what is quoted
         state = named(*given, wait_for=self._last_step, return_state=True)
         if state.is_cancelled():
             raise KeyboardInterrupt
@@ -219,7 +225,7 @@ class TrackedRun(LiveRun):
         """
         line = log_line(result) if isinstance(result, RunResult) else result.line
         progress_log(f"result: {line}")
-        self._outcome = result = replace(result, flow_run=current_flow_run())
+        self._outcome = result = replace(result, flow_run=self.facts)
         self._end(state or Completed(), {"key": self._key, "data": page, "description": about})
         self.send_page()
         return result.to_json()
@@ -260,22 +266,13 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     context = FlowRunContext.get()
     assert context is not None
     run: Any = context.flow_run
-    # Prefect allows no other letters.
-    key = re.sub("[^a-z0-9]", "-", "-".join((kind, *settings.subject)).lower())
-    by_worker = SET_BY_WORKERS in os.environ
-    if by_worker:
-        # Its worker reads what Prefect logs. If it dies, rich, which writes it, would end the run.
-        Console.on_broken_pipe = partialmethod(setattr, "quiet", True)  # type: ignore[assignment]
-    receipt = RunReceipt(
-        run=str(run.id), api=server_address(), attempt=run.run_count, by_worker=by_worker
-    )
+    this = TrackedRun(run, kind, settings)
     # Before the others are sent: it takes the place of the receipt of an earlier attempt.
-    receipt.write()
+    this.receipt.write()
     send_receipts()
-    url = current_flow_run()["url"]
+    url = this.facts["url"]
     if url is not None:
         progress_note(f"run: {url}")
-    this = TrackedRun(receipt, key, f"{kind} {settings.title}")
     run_context().begun.append(this)
     this.describe(settings)
     try:
@@ -298,10 +295,3 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
         raise
     if this.receipt.page:
         this.abort("the Prefect server is away")
-
-
-def current_flow_run() -> dict[str, str | None]:
-    """Return `id` and `url` of the current Prefect run; the url is None without a UI."""
-    identity = UUID(str(flow_run.id))
-    url = url_for("flow-run", obj_id=identity)
-    return {"id": str(identity), "url": url and without_password(url)}
