@@ -49,20 +49,17 @@ def compare(
     lacks = [each not in after for each in before]
     moved = _in_columns_of(published, X, new)
     Z = published.transform(moved + published.mean * lacks)
-    assert published.sample is not None
-    assert new.sample is not None
-    learned, seen = _sampled_labels(published), _sampled_labels(new)
-    explained = Explained.of(new.sample.points, seen)
-    then = Explained.of(published.sample.points, learned)
-    by_published = Explained.of(Z, seen)
+    learned, (points, labels) = _sample_of(published), _sample_of(new)
+    explained, then = Explained.of(points, labels), Explained.of(*learned)
+    by_published = Explained.of(Z, labels)
     # Rows with other labels than before: each fit may explain its own, whatever they are called.
-    foretold = Explained.of(Z, seen, (published.sample.points, learned))
+    foretold = Explained.of(Z, labels, learned)
     falls = (
         _fall(explained, then, "the new features explain", "those of its rows did", limits),
         _fall(explained, by_published, "the new features explain", "the published ones do", limits),
         _fall(foretold, then, "the rows of the published run predict", "they did of it", limits),
     )
-    turn = _turn(published, Z, new.sample.points)
+    turn = _turn(published, Z, points)
     rows_before, rows = (int(each.metrics["rows"]) for each in (published, new))
     ratio = rows / rows_before
     grown = f"there are {ratio:.3g} times as many rows as before ({rows:,}, before {rows_before:,})"
@@ -157,11 +154,12 @@ def share_of_equal_rows(labelled: LabelledDataset) -> float:
     return 1 - len(np.unique(np.concatenate(digests))) / len(X)
 
 
-def _sampled_labels(model: Model) -> Array:
-    """Return the number, or the name of the class, of each row of the sample of a model."""
+def _sample_of(model: Model) -> tuple[Array, Array]:
+    """Return the rows that a model was saved with, and the number or the class of each."""
     assert model.sample is not None
     values, names = model.sample.values, model.class_names
-    return values.astype(float) if names is None else np.array(names)[values]
+    labels = values.astype(float) if names is None else np.array(names)[values]
+    return model.sample.points, labels
 
 
 def _turn(published: Model, Z: Array, points: Array) -> float:

@@ -8,8 +8,6 @@ from datetime import datetime
 from typing import Any, ClassVar
 
 from flows.results.runs import FlowResult, JsonRecord
-from storage import DamagedStore, read_history
-from storage.refreshes import record_path
 
 # How a refresh ends: the source is as it was; the new run is published; it is not.
 UNCHANGED, PUBLISHED, SUSPICIOUS = "unchanged", "published", "suspicious"
@@ -124,18 +122,3 @@ class RefreshResult(FlowResult):
         """Return whether a record says the same as an earlier one, and of the same run."""
         says, said = ((each.state, each.run, each.reasons) for each in (self, other))
         return says == said and self.state != ROLLED_BACK
-
-
-def refresh_records(name: str) -> dict[int, RefreshResult]:
-    """Return the records of all refreshes of a run by their numbers, oldest first.
-
-    Raise DamagedStore for others.
-    """
-    records = {}
-    for number, content in read_history(name).items():
-        try:
-            records[number] = RefreshResult.from_json(content)
-        except (TypeError, ValueError) as error:
-            path, defect = record_path(name, number), f"not the record that was written ({error})"
-            raise DamagedStore(f"{path} is damaged: {defect}", path.name, defect) from error
-    return records

@@ -16,21 +16,8 @@ from sklearn.model_selection import train_test_split
 from flows.errors import SettingsError
 from flows.progress.watching import ProgressShare, run_step
 from flows.results.runs import ClusterResult, SeparatingColumn, largest
-from flows.runs.data import (
-    Array,
-    describe_rows,
-    read_rows,
-    row_batches,
-    store_for_run,
-    with_label,
-)
-from flows.runs.fitting import (
-    FittedModel,
-    fit_estimator,
-    run_facts,
-    save_fitted,
-    shared_parameters,
-)
+from flows.runs.data import Array, describe_rows, read_rows, row_batches, store_for_run, with_label
+from flows.runs.fitting import FittedModel, fit_estimator, run_facts, save_fitted, shared_parameters
 from flows.runs.resumable import fit_on_cluster, resumable_run
 from flows.settings.unsupervised import SCORES_SHARE, ClusterSettings, run_to_avoid
 from flows.text import count_noun

@@ -20,12 +20,7 @@ from flows.runs.table_ingestion import ingest_table, store_labelled
 from flows.settings.base import IngestSettings
 from flows.settings.choices import label_keys
 from flows.settings.fields import split_names
-from flows.settings.runs import (
-    PREDICTION,
-    SIDES,
-    SavedRunSettings,
-    SearchSettings,
-)
+from flows.settings.runs import PREDICTION, SIDES, SavedRunSettings, SearchSettings
 from ism_dask.rows.raw import tile_dtype
 from ism_dask.selection.rules import RULES
 from storage import Dataset, ZarrRows, open_dataset

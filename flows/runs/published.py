@@ -15,20 +15,29 @@ from datetime import UTC, datetime
 from functools import cached_property
 
 from flows.errors import FlowError
-from flows.results.refresh import FAILED, PUBLISHED, RefreshResult, refresh_records
+from flows.results.refresh import FAILED, PUBLISHED, RefreshResult
 from flows.services.leases import REFRESH, find_lease, hold_lease
 from flows.services.liveness import SET_BY_WORKERS
-from storage import DamagedStore, model_hash, publish_run, remove_run, write_record
-from storage.refreshes import remove_record
+from storage import DamagedStore, model_hash, publish_run, read_history, remove_run, write_record
+from storage.refreshes import record_path, remove_record
 
 
 class History:
-    """The history of a published run."""
+    """The history of a published run; damaged records raise DamagedStore."""
 
     def __init__(self, name: str, check: Callable[[], None] = lambda: None) -> None:
         # Raises an error if what is published is another process's by now.
         self.name, self._check = name, check
-        self._saved = refresh_records(name)
+        self._saved: dict[int, RefreshResult] = {}  # by their numbers, oldest first
+        for number, content in read_history(name).items():
+            try:
+                self._saved[number] = RefreshResult.from_json(content)
+            except (TypeError, ValueError) as error:
+                path, defect = (
+                    record_path(name, number),
+                    f"not the record that was written ({error})",
+                )
+                raise DamagedStore(f"{path} is damaged: {defect}", path.name, defect) from error
 
     @property
     def records(self) -> list[RefreshResult]:

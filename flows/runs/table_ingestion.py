@@ -13,12 +13,7 @@ from flows.runs.columns_read import describe_schema, hints
 from flows.settings.base import IngestSettings
 from flows.settings.choices import table_options
 from storage import Dataset, StorageError, TableError
-from storage.table_ingestion import (
-    dataset_name,
-    find_made_from,
-    preview_table,
-    store_unless_stored,
-)
+from storage.table_ingestion import dataset_name, find_made_from, preview_table, store_unless_stored
 from storage.tables.formats import open_table
 from storage.tables.schema import CLASSES, TableOptions, TableSchema
 from storage.tables.sources import Table

@@ -9,10 +9,7 @@ from pathlib import Path
 
 import pytest
 from prefect.client.orchestration import SyncPrefectClient, get_client
-from prefect.settings import (
-    PREFECT_API_URL,
-    temporary_settings,
-)
+from prefect.settings import PREFECT_API_URL, temporary_settings
 from support import EXACT, artifacts_of, flown, store_own
 from waiting import served, wait
 

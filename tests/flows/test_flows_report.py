@@ -24,13 +24,7 @@ from flows.runs.fit import run_fit
 from flows.settings.runs import FitSettings
 from ism_dask.pictures import drawing
 from ism_dask.records.fit_report import DimensionTrial
-from storage import (
-    DatasetInfo,
-    Model,
-    dataset_path,
-    run_folder,
-    write_dataset,
-)
+from storage import DatasetInfo, Model, dataset_path, run_folder, write_dataset
 
 HOSTILE = ("<script>alert(1)</script>", "a|b `c` **d**", "\x00 bell \x07", "]]>&amp;", "x" * 200)
 # What a terminal would obey: colours, a cleared screen, a title, a link, the bell.
