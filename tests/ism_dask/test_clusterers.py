@@ -147,8 +147,10 @@ BLOBS = make_blobs(200, 5, centers=3, cluster_std=0.5, random_state=0)[0]
         (UnsupervisedIKDR(3, 2, standardize=False), BLOBS + 1000),
         (UnsupervisedIKDR(2), make_blobs(40, 60, centers=2, random_state=0)[0]),
         (UnsupervisedIKDR(8, 1, engine="exact"), BLOBS[:, :4].astype(np.float32)),
+        # An engine that does not serve the graph.
+        (UnsupervisedIKDR(3, 2, kernel="squared", engine="closed_form"), BLOBS),
     ],
-    ids=["wine", "not standardised", "more columns than rows", "single precision"],
+    ids=["wine", "not standardised", "more columns than rows", "single precision", "closed form"],
 )
 def test_rows_are_predicted_as_labelled(model, rows):
     fitted = clone(model).fit(rows)

@@ -27,6 +27,7 @@ from ism_dask.observe import FitWatcher, watching_fits
 from ism_dask.selection.sample import Sample
 from ism_dask.solvers import ISM, Ascent
 from ism_dask.solvers.base import TimeLimit
+from ism_dask.solvers.ism import SpectralSteps
 from ism_dask.solvers.search import Search
 from ism_dask.status import Status
 
@@ -166,6 +167,24 @@ def test_no_trial_begins_after_the_time_limit(monkeypatch):
     with pytest.warns(ConvergenceWarning, match="over its cap of seconds"):
         late = PredictiveIKDR(2, solver=Ascent(max_seconds=1e-6)).fit(X, y)
     assert np.isfinite(late.transform(X)).all()
+
+
+@quiet
+def test_gradient_steps_do_not_begin_after_the_limit(monkeypatch):
+    """The spectral steps swing here, so that without a limit an ascent follows."""
+    X, y = np.random.default_rng(0).normal(size=(60, 10)), np.random.default_rng(1).normal(size=60)
+    model = SupervisedIKDR(1, kernel=Gaussian(0.3), solver=ISM(max_seconds=3600.0))
+    steps, swings = model.fit(X, y).n_iter_, SpectralSteps.terminate
+
+    def late(self, state):
+        """Let the time run out when the steps swing."""
+        if (status := swings(self, state)) is Status.SWINGS:
+            self._time_limit.max_seconds = 0.0
+        return status
+
+    monkeypatch.setattr(SpectralSteps, "terminate", late)
+    assert model.fit(X, y).status_ is Status.OVER_CAP
+    assert model.n_iter_ < steps
 
 
 # A limit of time holds for all parts of a fit, not for its steps alone.

@@ -11,6 +11,7 @@ from stock import random_table, write_table
 
 from storage import TableError, ingest_table, open_dataset
 from storage.tables.formats import open_table
+from storage.tables.sources import map_in_order, threads_of_this_process
 
 # What a test may lower, so that a few rows fill a piece of a table or a chunk.
 PIECE_ROWS = "storage.tables.sources._PIECE_ROWS"
@@ -67,3 +68,21 @@ def test_processes_open_the_files_of_matrices_in_pieces(tmp_path, executor, monk
     assert here.data_hash == far.data_hash
     for data in (here, far):
         assert_array_equal(data.X.read(0, 800), values.reshape(800, 3))
+
+
+def test_an_error_ends_the_work_and_a_slow_caller_is_not_run_ahead_of():
+    begun = []
+
+    def work(number):
+        begun.append(number)
+        if number == 40:
+            raise ValueError("the fortieth")
+
+    with threads_of_this_process() as threads:
+        results = map_in_order(threads, work, range(10_000), 10)
+        for taken in range(1, 41):
+            next(results)
+            assert max(begun) < taken + 10
+        with pytest.raises(ValueError, match="the fortieth"):
+            next(results)
+    assert max(begun) < 51
