@@ -37,7 +37,7 @@ from waiting import served, wait
 from flows.errors import SettingsError
 from flows.refreshes.history import history_summary, known_history, made_runs
 from flows.refreshes.refresh import check_refreshable, refresh
-from flows.runs.published import History, publishing
+from flows.runs.published import History
 from flows.settings.refresh import RefreshSettings
 from flows.settings.run_file import read_run_file
 from storage import home, load_model, model_hash, open_dataset, publish_run
@@ -352,11 +352,6 @@ def test_a_killed_refresh_leaves_a_whole_run_published(here, run_file, moment):
     assert failed.reasons == ("its process ended without a word",)
 
 
-def test_two_refreshes_at_once_are_refused(here, run_file):
-    with publishing("sales"):
-        assert "the run 'sales' is being computed" in here("run", run_file, "--plain").failed(1)
-
-
 def test_a_damaged_history_is_named(here, run_file):
     refreshed(here, run_file)
     path = home() / "refreshes" / "sales" / "1.json"
@@ -461,7 +456,7 @@ def test_a_home_is_backed_up_and_restored(here, run_file, monkeypatch):
     assert model_hash("sales") == model_hash("sales-0002")
 
 
-def test_a_run_is_cancelled_from_another_process(here, tmp_path):
+def test_a_refresh_runs_once_at_a_time_and_is_cancelled_from_another_process(here, run_file):
     assert "no process computes the run 'sales'" in here("cancel", "sales").failed(2)
     code = (
         "import time\n"
@@ -477,6 +472,7 @@ def test_a_run_is_cancelled_from_another_process(here, tmp_path):
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as one:
         assert one.stdout.readline() == "begun\n"
+        assert "the run 'sales' is being computed" in here("run", run_file, "--plain").failed(1)
         waiting = Thread(target=one.wait)
         waiting.start()
         assert here("cancel", "sales").out.endswith(f"process {one.pid} has ended\n")

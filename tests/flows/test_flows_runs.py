@@ -1,19 +1,16 @@
 """Runs are kept, listed, shown, and found again by their names."""
 
 import re
-import sys
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
 import pytest
-from daskparts import ran
 from support import store_own
 
 from flows.errors import FlowError
 from flows.runs.crossval import run_crossval
-from flows.runs.data import ensure_stored
 from flows.runs.fit import run_fit
 from flows.settings.runs import CrossvalSettings, FitSettings
 from storage import (
@@ -183,21 +180,6 @@ def test_what_is_kept_is_shown_at_once(apart, tmp_path, command):
         report = report_path("mine")
         assert ended.out.strip() == str(report)
         assert opened.read_text().strip() == report.as_uri()
-
-
-@pytest.mark.usefixtures("fitted_wine")
-def test_a_model_is_loaded_without_dask_or_prefect(tmp_path):
-    X = ensure_stored("wine", None).X.read(0, 178)
-    np.save(tmp_path / "rows.npy", X)
-    code = (
-        "import sys, numpy as np; from storage import load_model;"
-        "np.save(sys.argv[2], load_model('mine').transform(np.load(sys.argv[1])))"
-    )
-    paths = (tmp_path / "rows.npy", tmp_path / "new.npy")
-    ended = ran(sys.executable, "-X", "importtime", "-c", code, *paths)
-    assert ended.returncode == 0, ended.stderr
-    assert not HEAVY.search(ended.stderr)
-    np.testing.assert_allclose(np.load(paths[1]), load_model("mine").transform(X))
 
 
 @pytest.mark.usefixtures("results")
