@@ -101,7 +101,6 @@ def run_flow(flow: Flow[..., Any], settings: FlowSettings) -> Any:
     """
     parameters: dict[str, Any] = {"settings": settings}
     with prefect_client(BUSY_RETRIES) as client:
-        client.hello()  # an error that says so if a password is missing
         # Prefect would call it by two random words until it runs.
         made = client.create_flow_run(
             flow, settings.flow_run_name, flow.serialize_parameters(parameters), state=Pending()
