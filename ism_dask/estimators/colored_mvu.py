@@ -10,7 +10,6 @@ import numpy as np
 import scipy.linalg
 from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask._types import Array
@@ -25,7 +24,6 @@ from ism_dask.estimators.base import RowTransformer
 from ism_dask.estimators.input_rows import check_rows, distinct_rows, in_given_order, row_order
 from ism_dask.estimators.unfolding_input import (
     SIDE_TARGETS,
-    checked_distances,
     checked_side,
     mean_and_deviation,
     rows_in_memory,
@@ -36,11 +34,7 @@ from ism_dask.gamma.row_values import on_this_host
 from ism_dask.status import ComponentsWarning, Status
 from ism_dask.threads import single_threaded_blas
 from ism_dask.unfolding.nearest_rows import Placement, precision
-from ism_dask.unfolding.neighbour_graph import (
-    graph_of_distances,
-    neighbour_graph,
-    smooth_basis,
-)
+from ism_dask.unfolding.neighbour_graph import neighbour_graph, smooth_basis
 from ism_dask.unfolding.program import (
     GAP,
     Scales,
@@ -49,7 +43,6 @@ from ism_dask.unfolding.program import (
 )
 from ism_dask.unfolding.refinement import CoordinateObjective, along_principal_axes, refine
 
-EUCLIDEAN, PRECOMPUTED = "euclidean", "precomputed"
 # Beyond these weights, coordinates leave the range of single precision.
 _WEIGHTS = (1e-20, 1e20)
 # Eigenvalues of K that are a smaller share of the largest are 0.
@@ -60,7 +53,7 @@ class _Unfolded(RowTransformer):
     """Declares the fitted attributes that the methods of `ColoredMVU` read."""
 
     embedding_: Array
-    _placement: Placement | None
+    _placement: Placement
 
 
 @dataclass(eq=False, repr=False)
@@ -81,15 +74,11 @@ class ColoredMVU(_Unfolded):
     ----------
     n_components : int, default 2
         Number of coordinates q.
-    target : {"auto", "classes", "labels", "linear", "gaussian", "multiscale", "factor", \
-"precomputed"}, default "auto"
+    target : {"auto", "classes", "labels", "linear", "gaussian", "multiscale", "factor"}, \
+default "auto"
         How to read y. "factor": y (n, r) is a thin factor of the kernel, `L = y y^T`, such as a
-        table of which author wrote which paper. "precomputed": y (n, n) is the kernel L itself,
-        positive semi-definite once it is centred. All others are as in `SupervisedIKDR`.
-    metric : {"euclidean", "precomputed"}, default "euclidean"
-        "precomputed": X holds distances, of all pairs of rows as an array (n, n), or of neighbours
-        alone as a sparse array, such as `kneighbors_graph(mode="distance")` of scikit-learn. There
-        are no columns to standardise then, `transform` is refused, and so are graphs in parts.
+        table of which author wrote which paper. Of a kernel L, `vectors * np.sqrt(values.clip(0))`
+        of `values, vectors = scipy.linalg.eigh(L)` is one. All others are as in `SupervisedIKDR`.
     n_neighbors : int, optional
         Number of nearest rows that are neighbours of a row. Default: 10.
     n_eigenvectors : int, optional
@@ -134,7 +123,7 @@ class ColoredMVU(_Unfolded):
         Whether the program is solved, with `duality_gap_` at most 1e-8, and the objective is
         stationary at `embedding_`; how the fit ended; and the number of steps of the refinement.
     mean_, scale_ : (d,) arrays
-        Distances are those of `(X - mean_) / scale_`. None if distances were given.
+        Distances are those of `(X - mean_) / scale_`.
     n_neighbors_, n_edges_, part_sizes_ : int, int, tuple of int
         Numbers of neighbours of a row and of pairs of neighbours; sizes of the parts of their graph
         before they were joined, largest first. Equal rows are one.
@@ -153,7 +142,6 @@ class ColoredMVU(_Unfolded):
     n_components: int = 2
     _: KW_ONLY
     target: str = "auto"
-    metric: str = EUCLIDEAN
     n_neighbors: int | None = None
     n_eigenvectors: int | None = None
     nu: float = 1.0
@@ -161,28 +149,20 @@ class ColoredMVU(_Unfolded):
     refine: bool = True
     max_iter: int = 5000
 
-    def __sklearn_tags__(self) -> Tags:
-        """Declare that X may be distances."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = self.metric == PRECOMPUTED
-        return tags
-
     def fit(self, X: Any, y: Any = None) -> Self:
         """Learn the coordinates of the rows of X.
 
         Parameters
         ----------
         X : (n, d) array, frame, sparse array, Dask array or opened data set
-            Rows, or distances as `metric` says. Read into memory.
-        y : (n,) or (n, t) labels or numbers, (n, r) factor, (n, n) kernel, or None
-            Side information, read as `target` says. A factor or kernel may be sparse.
+            Rows, which are read into memory.
+        y : (n,) or (n, t) labels or numbers, (n, r) factor, or None
+            Side information, read as `target` says. A factor may be sparse.
         """
         self._check_parameters()
         rows = rows_in_memory(X)
         X = check_rows(self, rows, ensure_min_features=1)
         validate_data(self, rows, skip_check_array=True)
-        if self.metric == PRECOMPUTED:
-            X = checked_distances(X)
         target = checked_side(on_this_host(y), X.shape[0], self.target)
         with single_threaded_blas():
             fitted = self._unfolded(X, target)
@@ -225,36 +205,23 @@ class ColoredMVU(_Unfolded):
         (n, q) array or frame, as `set_output` says.
         """
         check_is_fitted(self)
-        if self._placement is None:
-            raise ValueError(
-                "`transform` writes a row as a weighted mean of rows of the fit, and "
-                "metric='precomputed' gives a fit no rows; expected the rows of the fit alone, "
-                "whose coordinates are `embedding_`, or a fit to rows"
-            )
         return self._rowwise(X, self._placement, self.embedding_.shape[1])
 
     def _unfolded(self, X: Any, y: Array | None) -> dict[str, Any]:
-        """Return the fitted attributes for rows or distances X and y (n,) or (n, t)."""
+        """Return the fitted attributes for rows X and y (n,) or (n, t)."""
         n = X.shape[0]
-        first = order = node = np.arange(n)
-        mean = scale = placement = None
-        if self.metric == EUCLIDEAN:
-            # Equal rows are one node of the graph. All sums are over rows in an order of their own,
-            # so that they are the same in any; y orders equal rows.
-            first, node = distinct_rows(X)
-            order = order if (by_y := row_order(X, y)) is None else by_y
-            order = order[np.argsort(node[order], kind="stable")]
-            node = node[order]
+        # Equal rows are one node of the graph. All sums are over rows in an order of their own, so
+        # that they are the same in any; y orders equal rows.
+        first, node = distinct_rows(X)
+        order = np.arange(n) if (by_y := row_order(X, y)) is None else by_y
+        order = order[np.argsort(node[order], kind="stable")]
+        node = node[order]
         q, k, m = sizes(self, len(first))
-        if self.metric == EUCLIDEAN:
-            mean, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
-            if self.standardize:
-                mean, scale = mean_and_deviation(X[order])
-            placement = Placement.among(X[first], scale, k)
-            neighbours = placement.search.nearest_others()
-            graph = neighbour_graph(placement.search.rows, neighbours)
-        else:
-            graph = graph_of_distances(X, k)
+        mean, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
+        if self.standardize:
+            mean, scale = mean_and_deviation(X[order])
+        placement = Placement.among(X[first], scale, k)
+        graph = neighbour_graph(placement.search.rows, placement.search.nearest_others())
 
         # The program for K, its leading eigenvectors as coordinates, and the refinement of these.
         side = side_kernel(n, None if y is None else y[order], self.target)
@@ -274,8 +241,6 @@ class ColoredMVU(_Unfolded):
 
         Y = along_principal_axes(refined.Y, np.bincount(node))
         embedding = in_given_order(Y[node].astype(precision(X), copy=False), order)
-        if placement is not None:
-            placement = placement.with_positions(embedding[first])
         lengths, distances = np.linalg.norm(graph.along(Y), axis=1), np.sqrt(graph.squared)
         error = np.linalg.norm(lengths - distances) / np.linalg.norm(distances)
         pulls = 2.0 * program.penalty * (lengths**2 - graph.squared)
@@ -298,12 +263,11 @@ class ColoredMVU(_Unfolded):
             "n_neighbors_": k,
             "n_edges_": len(graph.heads),
             "part_sizes_": graph.part_sizes,
-            "_placement": placement,
+            "_placement": placement.with_positions(embedding[first]),
         }
 
     def _check_parameters(self) -> None:
         check_choice("`target`", self.target, SIDE_TARGETS)
-        check_choice("`metric`", self.metric, (EUCLIDEAN, PRECOMPUTED))
         check_open_interval("`nu`", positive_float("`nu`", self.nu), *_WEIGHTS)
         for name in ("standardize", "refine"):
             check_bool(f"`{name}`", getattr(self, name))

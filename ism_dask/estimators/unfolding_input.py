@@ -1,4 +1,4 @@
-"""The input of an unfolding: rows or distances in memory, the kernel of y, and numbers in range."""
+"""The input of an unfolding: rows in memory, the kernel of y, and numbers in range."""
 
 from __future__ import annotations
 
@@ -6,9 +6,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.linalg.lapack import dpstrf
-from scipy.sparse import csr_array
-from sklearn.neighbors import sort_graph_by_row_values
 from sklearn.utils import assert_all_finite, check_consistent_length
 from sklearn.utils.sparsefuncs import mean_variance_axis
 
@@ -31,12 +28,9 @@ if TYPE_CHECKING:
 _NEIGHBOURS, _EIGENVECTORS = 10, 20
 # The copies of rows in double precision that a fit holds: the rows, and scaled ones.
 _COPIES = 4
-# y as a thin factor of its kernel, and as the kernel itself.
-_FACTOR, _KERNEL = "factor", "precomputed"
-SIDE_TARGETS = ("auto", *TARGETS, _FACTOR, _KERNEL)
-# The factor of a kernel stops at this share of the largest entry of the diagonal; what it misses is
-# at most the other share if the kernel is positive semi-definite.
-_PIVOT, _MISSING = 1e-8, 1e-6
+# y as a thin factor of its kernel.
+_FACTOR = "factor"
+SIDE_TARGETS = ("auto", *TARGETS, _FACTOR)
 
 
 def rows_in_memory(X: Any) -> Any:
@@ -53,28 +47,6 @@ def rows_in_memory(X: Any) -> Any:
         "take fewer rows, and place the others with `transform`",
     )
     return X.compute() if is_dask(X) else X.read(0, X.shape[0])
-
-
-def checked_distances(D: Any) -> Any:
-    """Return distances D (n, n) between n rows, without the diagonal if they are a sparse graph.
-
-    Raise a ValueError if they cannot be distances.
-    """
-    n, columns = D.shape
-    own = float(abs(D.diagonal()).max())
-    if n != columns or D.min() < 0 or D.max() == 0 or own > 0:
-        raise ValueError(
-            f"X of shape {D.shape}, with numbers from {D.min():.3g} to {D.max():.3g} and up to "
-            f"{own:.3g} on the diagonal, has no distances; expected (n, n) numbers from 0 up, not "
-            "all of them 0, and zeros on the diagonal with metric='precomputed', or rows of "
-            "columns with metric='euclidean'. Similarities have to be turned into distances first"
-        )
-    if not is_sparse(D):
-        return D
-    ends = np.stack(D.tocoo().coords)
-    apart = ends[0] != ends[1]
-    graph = csr_array((D.data[apart], tuple(ends[:, apart])), shape=D.shape)
-    return sort_graph_by_row_values(graph, warn_when_not_sorted=False)
 
 
 def mean_and_deviation(X: Any) -> tuple[Array, Array]:
@@ -109,10 +81,7 @@ def sizes(parameters: ColoredMVU, n: int) -> tuple[int, int, int]:
 
 
 def checked_side(y: Any, n: int, target: str) -> Array | None:
-    """Return y (n,) or (n, t) as an array, a kernel (n, n) as its factor.
-
-    Raise a ValueError if it does not fit n rows.
-    """
+    """Return y (n,) or (n, t) as an array; raise a ValueError if it does not fit n rows."""
     if y is None:
         if target != "auto":
             raise ValueError(
@@ -120,10 +89,7 @@ def checked_side(y: Any, n: int, target: str) -> Array | None:
                 "unfolding without y"
             )
         return None
-    if target in (_FACTOR, _KERNEL):
-        given = _checked_factor(y if target == _FACTOR else _factor_of_kernel(y, n))
-    else:
-        given = column_target(y)
+    given = _checked_factor(y) if target == _FACTOR else column_target(y)
     check_consistent_length(np.empty(n), given)
     assert_all_finite(given, input_name="y")
     return given
@@ -133,33 +99,10 @@ def side_kernel(n: int, y: Array | None, target: str) -> SideKernel:
     """Return the centred kernel of y (n,) or (n, t) of n rows; without y, the centred identity."""
     if y is None:
         return IdentityKernel(np.ones(n))
-    if target in (_FACTOR, _KERNEL):
+    if target == _FACTOR:
         return FactorKernel(y - y.mean(axis=0))
     rng = np.random.default_rng(0)  # a gaussian kernel draws nothing
     return FactorKernel(factor_of_target(y, target, "gaussian", rng))
-
-
-def _factor_of_kernel(y: Any, n: int) -> Array:
-    """Return a factor (n, r) of a kernel y (n, n) once it is centred, by pivoted Cholesky."""
-    if np.shape(y) != (n, n):
-        raise ValueError(
-            f"`y` of shape {np.shape(y)} is no kernel of {n} rows; expected ({n}, {n}) with "
-            "target='precomputed', or a factor of the kernel with target='factor'"
-        )
-    centred = finite_numbers(as_dense(y))
-    centred -= centred.mean(axis=0)
-    centred -= centred.mean(axis=1, keepdims=True)
-    largest = float(np.abs(centred).max())
-    lower, pivots, rank, _ = dpstrf(centred, tol=_PIVOT * largest, lower=1)
-    factor = np.empty((n, rank))
-    factor[pivots - 1] = np.tril(lower)[:, :rank]
-    centred -= factor @ factor.T
-    if (missing := float(np.abs(centred).max())) > _MISSING * largest:
-        raise ValueError(
-            f"`y` is no kernel: its Cholesky factor misses it by {missing / largest:.2g} of its "
-            "largest entry, both centred; expected a symmetric `y` without negative eigenvalues"
-        )
-    return factor
 
 
 def _checked_factor(y: Any) -> Array:

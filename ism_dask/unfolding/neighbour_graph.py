@@ -11,19 +11,15 @@ import scipy.linalg
 from scipy.sparse import csc_array, csr_array, eye_array
 from scipy.sparse.csgraph import connected_components, laplacian
 from scipy.sparse.linalg import ArpackNoConvergence, LinearOperator, eigsh, splu
-from sklearn.neighbors import NearestNeighbors
 
 from ism_dask._types import Array
 from ism_dask.linalg.subspaces import canonical_signs
-from ism_dask.rows.raw import is_sparse
 from ism_dask.unfolding.nearest_rows import NearestRows, comparable, squared_distances
 
 # A graph of more parts than this says nothing about where they lie, and is refused.
 _MOST_PARTS = 50
 # The longest distance of neighbours is above this, and below its inverse.
 _SHORTEST = 1e-20
-# Given distances of the same rows are equal if they differ by a smaller share of the largest one.
-_ASYMMETRY = 1e-6
 # Up to this number of rows LAPACK is as fast as Lanczos, and finds all copies of an eigenvalue.
 _DENSE_ROWS = 400
 # Relative accuracy of the eigenvalues, and the restarts after which Lanczos gives up.
@@ -90,7 +86,7 @@ def neighbour_graph(X: Any, neighbours: Array) -> NeighbourGraph:
     are joined by the shortest edges between them, with a warning; more than 50 are a ValueError.
     """
     n, k = neighbours.shape
-    pairs, _ = _linked(neighbours)
+    pairs = _distinct(np.column_stack([np.repeat(np.arange(n), k), neighbours.ravel()]))
     labels, sizes = _parts(pairs, n)
     if len(sizes) > _MOST_PARTS:
         raise ValueError(
@@ -108,45 +104,12 @@ def neighbour_graph(X: Any, neighbours: Array) -> NeighbourGraph:
     return NeighbourGraph(n, heads, tails, squared_distances(X, heads, X, tails), sizes)
 
 
-def graph_of_distances(D: Any, k: int) -> NeighbourGraph:
-    """Return the graph of k neighbours by distances D (n, n), or by a sparse graph of them.
-
-    Raise a ValueError if it falls into parts, or two rows have two different distances.
-    """
-    index = NearestNeighbors(n_neighbors=k, metric="precomputed").fit(D)
-    # A row is no neighbour of itself: scikit-learn leaves it out, and a sparse graph is without it.
-    distances, neighbours = index.kneighbors(D if is_sparse(D) else None)
-    distances = distances.astype(np.float64).ravel()
-    pairs, of_each = _linked(neighbours)
-    _, sizes = _parts(pairs, len(neighbours))
-    if len(sizes) > 1:
-        raise ValueError(
-            f"{_in_words(sizes, k)}; expected a connected graph where distances are given. Raise "
-            "`n_neighbors`"
-        )
-    lengths = np.empty(len(pairs))
-    lengths[of_each] = distances
-    if (apart := np.abs(lengths[of_each] - distances).max()) > _ASYMMETRY * lengths.max():
-        raise ValueError(
-            f"X has two distances of the same two rows, apart by {apart / lengths.max():.2g} of "
-            "the largest one of neighbours; expected a symmetric X, such as (X + X.T) / 2"
-        )
-    heads, tails = pairs.T
-    return NeighbourGraph(len(neighbours), heads, tails, lengths**2, sizes)
-
-
-def _linked(neighbours: Array) -> tuple[Array, Array]:
-    """Return the distinct pairs (e, 2) of rows and their neighbours (n, k), and that of each."""
-    n, k = neighbours.shape
-    return _distinct(np.column_stack([np.repeat(np.arange(n), k), neighbours.ravel()]))
-
-
-def _distinct(pairs: Array) -> tuple[Array, Array]:
-    """Return the distinct unordered pairs (e, 2) among pairs of rows, sorted, and each one's."""
+def _distinct(pairs: Array) -> Array:
+    """Return the distinct unordered pairs (e, 2) among pairs of rows, sorted."""
     ordered = np.sort(pairs, axis=1).astype(np.int64)
     base = int(ordered.max()) + 1
-    codes, of_each = np.unique(ordered[:, 0] * base + ordered[:, 1], return_inverse=True)
-    return np.column_stack(np.divmod(codes, base)), of_each
+    codes = np.unique(ordered[:, 0] * base + ordered[:, 1])
+    return np.column_stack(np.divmod(codes, base))
 
 
 def _parts(pairs: Array, n: int) -> tuple[Array, tuple[int, ...]]:
@@ -171,7 +134,7 @@ def _joined(X: Any, pairs: Array, labels: Array, count: int) -> Array:
         largest = int(np.bincount(labels).argmax())
         others = [part for part in range(int(labels.max()) + 1) if part != largest]
         ways_out = [_ways_out(X, labels == part, count) for part in others]
-        pairs, _ = _distinct(np.concatenate([pairs, *ways_out]))
+        pairs = _distinct(np.concatenate([pairs, *ways_out]))
         labels, _ = _parts(pairs, X.shape[0])
     return pairs
 

@@ -12,7 +12,6 @@ from scipy.stats import spearmanr
 from sklearn.base import clone
 from sklearn.datasets import load_wine, make_swiss_roll
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.neighbors import kneighbors_graph
 from sklearn.preprocessing import scale
 
 from ism_dask import ColoredMVU
@@ -127,7 +126,7 @@ def test_no_cut_through_a_multiple_eigenvalue_decides_the_picture(count, near, m
     assert len(fitted.eigenvalues_) == near
     assert_allclose(fitted.embedding_, whole.embedding_, atol=1e-6 * whole.embedding_.std())
     with pytest.warns(UserWarning, match="more than 20 functions .* are equally smooth"):
-        ColoredMVU(3, metric="precomputed", n_neighbors=39).fit(1.0 - np.eye(40))
+        ColoredMVU(3, n_neighbors=39, **RAW).fit(np.eye(40))
 
 
 def test_new_rows_of_a_swiss_roll_unroll_along_its_angle():
@@ -183,35 +182,13 @@ def test_sparse_rows_are_unfolded_as_dense_ones(options):
     assert_allclose(sparse.transform(csr_array(new)), sparse.transform(new), **near)
 
 
-def test_distances_are_unfolded_as_the_rows_that_have_them():
-    model = ColoredMVU(refine=False, **RAW)
-    known, plain = clone(model).set_params(metric="precomputed"), model.fit(X, Y)
-    D, graph = _distances(X), kneighbors_graph(X, 12, mode="distance")
-    with_own = csr_array(graph + 0.0)
-    with_own.setdiag(0.0)
-    for distances, size in ((D, 1.0), (1e10 * D, 1e10), (graph, 1.0), (with_own, 1.0)):
-        fitted = clone(known).fit(distances, Y)
-        near = {"atol": 1e-5 * plain.embedding_.std()}
-        assert_allclose(fitted.embedding_ / size, plain.embedding_, **near)
-        assert fitted.n_edges_ == plain.n_edges_
-        assert (fitted.mean_, fitted.scale_) == (None, None)
-        with pytest.raises(ValueError, match="whose coordinates are `embedding_`"):
-            fitted.transform(D)
-    assert known.__sklearn_tags__().input_tags.pairwise
-
-
-@pytest.mark.parametrize("rank", [3, 178])
-def test_a_kernel_is_given_as_a_matrix(rank):
-    of_numbers = np.exp(-np.abs(X[:, [0]] - X[:, 0]) / np.ptp(X[:, 0]))
-    L = _centred_kernel(Y, 178) if rank == 3 else of_numbers
-    roots, vectors = np.linalg.eigh(L)
-    by_factor = ColoredMVU(refine=False, target="factor").fit(X, vectors * np.sqrt(roots.clip(0)))
-    for kernel in (L, L + 5.0 + X[:, :1] + X[:, 0], csr_array(L)):  # the same once it is centred
-        given = ColoredMVU(refine=False, target="precomputed").fit(X, kernel)
-        near = {"atol": 1e-4 * given.embedding_.std()}
-        assert_allclose(given.embedding_, by_factor.embedding_, **near)
-        assert given.hsic_ == pytest.approx(by_factor.hsic_, rel=1e-6)
-    assert given.hsic_ == pytest.approx(_correlation(given.embedding_, centred(L)), rel=1e-6)
+def test_a_kernel_is_given_by_its_factor():
+    L = np.exp(-np.abs(X[:, [0]] - X[:, 0]) / np.ptp(X[:, 0]))
+    values, vectors = np.linalg.eigh(L)
+    factor = vectors * np.sqrt(values.clip(0))
+    for given in (factor, factor + 5.0, csr_array(factor)):  # the same once it is centred
+        fitted = ColoredMVU(refine=False, target="factor").fit(X, given)
+        assert fitted.hsic_ == pytest.approx(_correlation(fitted.embedding_, centred(L)), rel=1e-6)
 
 
 def test_equal_rows_have_one_place():
@@ -222,10 +199,6 @@ def test_equal_rows_have_one_place():
         assert doubled.n_edges_ == once.n_edges_
         assert_allclose(doubled.embedding_[: len(X)], once.embedding_, atol=1e-5)
         assert_array_equal(*np.split(doubled.embedding_, 2))
-    rows = np.vstack([X, X[:3]])
-    for distances in (_distances(rows), kneighbors_graph(rows, 10, mode="distance")):
-        fitted = ColoredMVU(metric="precomputed").fit(distances)
-        assert np.abs(fitted.embedding_[:3] - fitted.embedding_[-3:]).max() < 0.2
 
 
 def test_parts_of_the_graph_are_joined_with_a_warning():
@@ -258,10 +231,8 @@ def test_rows_beyond_the_memory_are_refused():
         ColoredMVU().fit(many)
 
 
-KERNEL, CIRCLED = {"target": "precomputed"}, {"target": "factor", "n_neighbors": 2, **RAW}
+CIRCLED = {"target": "factor", "n_neighbors": 2, **RAW}
 CIRCLE = np.exp(2j * np.pi * np.arange(404) / 404).view(float).reshape(404, 2)
-APART, KNOWN = _distances(X), {"metric": "precomputed"}
-TWO_PARTS, FEW = np.vstack([X[:90], 50 + X[90:]]), kneighbors_graph(X, 4, mode="distance")
 
 
 @pytest.mark.parametrize(
@@ -274,19 +245,11 @@ TWO_PARTS, FEW = np.vstack([X[:90], 50 + X[90:]]), kneighbors_graph(X, 4, mode="
         ({"max_iter": 0}, X, Y, "`max_iter` must be a whole number from 1 up"),
         ({"target": "colour"}, X, Y, "`target` must be one of auto, classes, .*, factor"),
         ({"target": "factor"}, X, np.ones((178, 2)), "each column of `y` is constant"),
-        (KERNEL, X, Y, r"`y` of shape \(178,\) is no kernel of 178 rows"),
-        (KERNEL, X, APART, "`y` is no kernel: its Cholesky factor misses it"),
         ({"target": "linear"}, X, None, "`target` is 'linear', but `y` is None"),
         ({}, np.repeat(X, 2, axis=0), np.tile([0, 1], 178), "`y` differs only between equal"),
         ({}, np.ones((9, 3)), None, "all rows of X are equal"),
-        ({"metric": "cosine"}, X, Y, "`metric` must be one of euclidean, precomputed"),
         (CIRCLED, CIRCLE, np.tile([-1.0, 1.0], 202), "between equal rows and neighbours: none"),
-        (KNOWN, X, Y, r"X of shape \(178, 13\), .* has no distances"),
-        (KNOWN, 1e100 * APART, Y, "distances up to .*, whose fourth powers lose digits"),
-        (KNOWN, APART * (1 + np.tri(178)), Y, "two distances of .*, apart by 0.* a symmetric X"),
-        (KNOWN, FEW, Y, "10 neighbors .* but some samples have only 4"),
-        (KNOWN, _distances(TWO_PARTS), Y, r"falls into 2 parts \(90, 88 rows\)"),
-        (KNOWN, csr_array((178, 178)), Y, "not all of them 0"),
+        (RAW, 1e100 * X, Y, "distances up to .*, whose fourth powers lose digits"),
     ],
 )
 def test_bad_input_is_refused(options, rows, y, message):
