@@ -162,7 +162,8 @@ def _judge_prediction(seed: int) -> _Judged:
     ridge = model.setting_.ridge * float(np.diag(values(model.kernel_, Z * share)).mean())
 
     def objective(W: Array) -> float:
-        system = values(model.kernel_, Z @ W) + n * ridge * np.eye(n)
+        features = Z @ W if model.scales_ is None else Z @ W @ model.scales_
+        system = values(model.kernel_, features) + n * ridge * np.eye(n)
         return float(1.0 - ridge * np.trace(np.linalg.solve(system, Gamma)))
 
     W, refutation = model.components_.T, ""

@@ -21,7 +21,7 @@ from flows.results.runs import (
 from flows.text import count_noun, new_feature, number, share
 from ism_dask.linalg.subspaces import subspace_shares
 from ism_dask.pictures import drawing
-from ism_dask.records.fit_report import DimensionTrial
+from ism_dask.records.fit_report import FEW, SCALES, DimensionTrial
 from ism_dask.status import Status
 from storage import Model
 
@@ -295,5 +295,9 @@ def chosen_start(chosen: Selection, status: str) -> str:
         return "not judged by unseen rows"
     if status == Status.START.value:
         return f"{chosen.tried[0].start}, kept"
-    climbed = [each.start for each in chosen.tried if each.width is not None]
+    climbed = [
+        each.start
+        for each in chosen.tried
+        if each.width is not None and each.start not in (SCALES, FEW)
+    ]
     return climbed[0] if climbed else chosen.tried[0].start

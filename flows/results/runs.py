@@ -172,6 +172,7 @@ class Selection(JsonRecord):
     width: float  # of the kernel, as a multiple of its own
     ridge: float  # of the regression, as a share of the mean kernel of a row with itself
     target: str  # what is predicted of numbers: their "mean", or their "law", by functions of them
+    scales: tuple[tuple[float, ...], ...] | None = None  # own scales A of the new features, if any
     tried: tuple[SettingTried, ...] = ()  # best first; empty for a fit that continues another
     other_maximum: float = 0.0  # sine of the angle to features that are as good; 0 without any
 

@@ -87,6 +87,7 @@ def fit_facts(fitted: FittedModel[Any], kind: type[FitEnding]) -> dict[str, Any]
             width=setting.width,
             ridge=setting.ridge,
             target=report.target,
+            scales=None if model.scales_ is None else tuple(map(tuple, model.scales_.tolist())),
             tried=tuple(SettingTried.from_json(vars(each)) for each in model.selection_[:_TRIED]),
             other_maximum=report.other_maximum,
         ),
@@ -192,6 +193,7 @@ def fit(
         if isinstance(model, PredictiveIKDR):
             chosen = Selection.from_json(start.metrics["selection"])
             model.setting_ = Setting(chosen.width, chosen.ridge)
+            model.scales_ = None if chosen.scales is None else np.array(chosen.scales)
             model.report_ = FitReport(target=chosen.target)
             model.status_ = Status(start.metrics["status"])
     if settings.criterion == DEPENDENCE:

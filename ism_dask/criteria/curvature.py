@@ -19,6 +19,7 @@ from scipy import stats
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.kernels.base import PointwiseKernel
+from ism_dask.linalg.subspaces import nearest_orthonormal
 from ism_dask.threads import in_threads
 
 # J is flat where its curvature is below this share of the largest one.
@@ -48,7 +49,7 @@ class Tangents:
     def turned(self, direction: Array) -> Array:
         """Return W (d, q) after a turn along a direction (p,), by the arctangent of its length."""
         D = direction.reshape(-1, self.W.shape[1])
-        return np.asarray(scipy.linalg.orth(self.W + self.basis @ D))
+        return nearest_orthonormal(self.W + self.basis @ D)
 
 
 def curvature(
@@ -79,6 +80,9 @@ def block_curvature(
     hessian, influence = terms.gauss_newton()
     influence += terms.leverage_change()
     hessian += terms.second_derivative()
+    if regression.scales is not None:  # a turn by D moves X W A by `X basis D A`
+        turn = np.kron(np.eye(tangents.basis.shape[1]), regression.scales)
+        hessian, influence = turn @ hessian @ turn.T, influence @ turn.T
     inner = tangents.W.T @ (block.size * regression.explained(block, tangents.W).product)
     hessian += np.kron(np.eye(tangents.basis.shape[1]), inner + inner.T)
     if block.groups is not None:
@@ -138,8 +142,8 @@ class _Slope:
 class _Terms:
     """What the derivatives of the regression on a block have in common.
 
-    `T` (n, d - q) are the rows along the basis of the tangents, `Z` (n, q) those along W. The
-    `inverse` (n, n) is B, `alpha` (n, r) is B Y, and `noise` is n lambda.
+    `T` (n, d - q) are the rows along the basis of the tangents, `Z` (n, q) those along W, with
+    their scales. The `inverse` (n, n) is B, `alpha` (n, r) is B Y, and `noise` is n lambda.
     """
 
     T: Array
@@ -155,7 +159,7 @@ class _Terms:
         cls, regression: RidgeRegression, block: RowsInMemory, tangents: Tangents
     ) -> _Terms:
         X = block.X.astype(np.float64, copy=False)
-        Z, noise = X @ tangents.W, block.size * regression.ridge
+        Z, noise = regression.projected(X, tangents.W), block.size * regression.ridge
         system = regression.kernel.matrix(Z, Z, resolved=False)
         system.flat[:: len(Z) + 1] += noise if block.weights is None else noise / block.weights
         inverse = scipy.linalg.inv(system, overwrite_a=True, assume_a="pos")

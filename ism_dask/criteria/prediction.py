@@ -48,6 +48,12 @@ class RowsInMemory:
         return float(self.n_rows if self.weights is None else self.weights.sum())
 
     @property
+    def effective_size(self) -> float:
+        """Kish's effective number of rows, which the unit of the weights does not change."""
+        weights = self.weights
+        return float(self.n_rows if weights is None else weights.sum() ** 2 / (weights @ weights))
+
+    @property
     def target_and_weights(self) -> Array:
         """Y and the weights (n, r + 1)."""
         weights = np.ones(self.n_rows) if self.weights is None else self.weights
@@ -75,12 +81,14 @@ class RidgeRegression:
     """Kernel ridge regression of Y on X W, by a positive definite kernel with all its numbers.
 
     `ridge` is lambda. `signs` (r,) are the weights of the columns of Y in J, negative for what X W
-    is not to predict; None if all are 1.
+    is not to predict; None if all are 1. With `scales` A (q, q) the regression is one on `X W A`:
+    y may vary faster along one direction than along another. None is one scale for all.
     """
 
     kernel: Kernel
     ridge: float
     signs: Array | None = None
+    scales: Array | None = None
 
     def with_width(self, factor: float, ridge: float) -> RidgeRegression:
         """Return the regression with the kernel's width times `factor` and another ridge."""
@@ -89,11 +97,13 @@ class RidgeRegression:
 
     def explained(self, rows: RowsInMemory, W: Array) -> Explained:
         """Return J and Phi W at W (d, q)."""
-        Y, Z = rows.Y, _projected(rows.X, W)
+        Y, Z = rows.Y, self.projected(rows.X, W)
         with square_matrices(rows.X, 3) as (memory, shifted, gamma):
             K, factor = self._factor(rows, Z, memory, shifted)
             alpha = factor.solution(Y)
             product = self._product(Z, K, self._gamma(alpha, gamma), rows.X, Z)
+        if self.scales is not None:
+            product = product @ self.scales.T
         squared = Y**2 if rows.weights is None else Y**2 * rows.weights[:, None]
         squares, fits = squared.sum(axis=0) / rows.size, (Y * alpha).sum(axis=0)
         predicted, avoided = self.sums(squares - self.ridge * fits)
@@ -101,7 +111,7 @@ class RidgeRegression:
 
     def phi(self, rows: RowsInMemory, W: Array) -> Array:
         """Return Phi (d, d) at W (d, q)."""
-        X, Z = rows.X.astype(np.float64, copy=False), _projected(rows.X, W)
+        X, Z = rows.X.astype(np.float64, copy=False), self.projected(rows.X, W)
         with square_matrices(rows.X, 3) as (memory, shifted, gamma):
             K, factor = self._factor(rows, Z, memory, shifted)
             alpha = factor.solution(rows.Y)
@@ -114,20 +124,38 @@ class RidgeRegression:
         count. Weights are numbers of equal rows, whose sum is Kish's effective number of rows: so
         their unit does not matter, and a row of tiny weight does not count.
         """
-        n = float(rows.n_rows)
         with square_matrices(rows.X, 2) as (memory, shifted):
-            _, factor = self._factor(rows, _projected(rows.X, W), memory, shifted)
+            _, factor = self._factor(rows, self.projected(rows.X, W), memory, shifted)
             fits = (rows.Y * factor.solution(rows.Y)).sum(axis=0)
-            half_log_determinant = float(np.log(np.diag(factor.factor)).sum())
+            return self._evidence(rows, fits, factor)
+
+    def evident(self, rows: RowsInMemory, W: Array) -> Explained:
+        """Return the evidence as an objective, and half of its slope, at W (d, q)."""
+        with square_matrices(rows.X, 3) as (memory, shifted, gamma):
+            Z = self.projected(rows.X, W)
+            K, factor = self._factor(rows, Z, memory, shifted)
+            alpha = factor.solution(rows.Y)
+            fits = (rows.Y * alpha).sum(axis=0)
+            evidence = self._evidence(rows, fits, factor)
+            alpha, fits = self._predicted_columns(alpha), self._predicted_columns(fits)
+            np.matmul(alpha * (0.5 * rows.effective_size / fits.sum()), alpha.T, out=gamma)
+            np.subtract(gamma, 0.5 * factor.inverse, out=gamma)
+            return Explained(evidence, self._product(Z, K, gamma, rows.X, Z))
+
+    def _evidence(self, rows: RowsInMemory, fits: Array, factor: Cholesky) -> float:
+        """Return the evidence from `Y^T alpha` (r,) of each column, and the factor."""
+        n, half_log_determinant = rows.effective_size, float(np.log(np.diag(factor.factor)).sum())
         if rows.weights is not None:
-            weights = rows.weights
-            counts = weights * (weights.sum() / (weights @ weights))
-            n = float(counts.sum())
+            counts = rows.weights * (n / rows.weights.sum())
             # That of repeated rows is larger by what copies of a row add to it.
             copies = (counts - 1.0) * np.log(n * self.ridge) + np.log(counts)
             half_log_determinant += 0.5 * float(copies.sum())
-        fits = fits if self.signs is None else fits[self.signs > 0]
-        return -0.5 * n * float(np.log(fits.mean() / n)) - half_log_determinant
+        mean = float(self._predicted_columns(fits).mean())
+        return -0.5 * n * float(np.log(mean / n)) - half_log_determinant
+
+    def _predicted_columns(self, columns: Array) -> Array:
+        """Return those of some columns (..., r) that X W is to predict."""
+        return columns if self.signs is None else columns[..., self.signs > 0]
 
     def leave_one_out(self, rows: RowsInMemory, W: Array) -> Array:
         """Return the squared error (n,) with which the others predict each row.
@@ -137,12 +165,12 @@ class RidgeRegression:
         count.
         """
         with square_matrices(rows.X, 2) as (memory, shifted):
-            _, factor = self._factor(rows, _projected(rows.X, W), memory, shifted)
+            _, factor = self._factor(rows, self.projected(rows.X, W), memory, shifted)
             alpha = factor.solution(rows.Y)
             if rows.groups is None:
                 errors = alpha / factor.inverse_diagonal[:, None]
             else:
-                errors, inverse = np.empty_like(alpha), factor.solution(np.eye(rows.n_rows))
+                errors, inverse = np.empty_like(alpha), factor.inverse
                 for group in np.unique(rows.groups):
                     left = np.flatnonzero(rows.groups == group)
                     errors[left] = np.linalg.solve(inverse[np.ix_(left, left)], alpha[left])
@@ -150,10 +178,15 @@ class RidgeRegression:
 
     def predicted(self, rows: RowsInMemory, W: Array, X: Array) -> Array:
         """Return what rows predict of Y (m, r) for other rows X (m, d)."""
-        Z = _projected(rows.X, W)
+        Z = self.projected(rows.X, W)
         with square_matrices(rows.X, 2) as (memory, shifted):
             alpha = self._factor(rows, Z, memory, shifted)[1].solution(rows.Y)
-        return self.kernel.matrix(_projected(X, W), Z, resolved=False) @ alpha
+        return self.kernel.matrix(self.projected(X, W), Z, resolved=False) @ alpha
+
+    def projected(self, X: Array, W: Array) -> Array:
+        """Return the rows (n, q) of X W, with their own scales if there are some."""
+        Z = X.astype(np.float64, copy=False) @ W
+        return Z if self.scales is None else Z @ self.scales
 
     def _factor(
         self, rows: RowsInMemory, Z: Array, memory: Array, shifted: Array
@@ -211,7 +244,3 @@ class RidgeRegression:
         """
         signs = np.ones(columns.shape[-1]) if self.signs is None else self.signs
         return np.stack([columns @ np.maximum(each, 0.0) for each in (signs, -signs)])
-
-
-def _projected(X: Array, W: Array) -> Array:
-    return X.astype(np.float64, copy=False) @ W

@@ -157,6 +157,7 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
     report_: FitReport
     _sides: tuple[str, ...]
     setting_: Setting | None
+    scales_: Array | None
 
     def transform(self, X: Any) -> Any:
         """Return the new features of X.

@@ -33,12 +33,7 @@ from ism_dask.estimators.input_rows import (
 from ism_dask.estimators.partial_targets import labels_to_avoid, partial_scores
 from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
-from ism_dask.gamma.embedding_guides import (
-    EMBEDDING,
-    ClusterGuide,
-    EmbeddingGuide,
-    normalise_rows,
-)
+from ism_dask.gamma.embedding_guides import EMBEDDING, ClusterGuide, EmbeddingGuide, normalise_rows
 from ism_dask.kernels import Affinity, Kernel, as_kernel
 from ism_dask.observe import current_fit, fit_watcher
 from ism_dask.records.iteration import StoppingOfRounds

@@ -35,12 +35,7 @@ from ism_dask.status import ComponentsWarning, Status
 from ism_dask.threads import single_threaded_blas
 from ism_dask.unfolding.nearest_rows import Placement, precision
 from ism_dask.unfolding.neighbour_graph import neighbour_graph, smooth_basis
-from ism_dask.unfolding.program import (
-    GAP,
-    Scales,
-    correlation_with,
-    solved_program,
-)
+from ism_dask.unfolding.program import GAP, Scales, correlation_with, solved_program
 from ism_dask.unfolding.refinement import CoordinateObjective, along_principal_axes, refine
 
 # Beyond these weights, coordinates leave the range of single precision.

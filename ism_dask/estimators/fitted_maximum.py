@@ -45,6 +45,7 @@ class FittedMaximum:
             )
         target = rows.targets[fitted.report_.target]
         regression = rows.sample(target, q).regression(fitted.setting_)
+        regression = replace(regression, scales=fitted.scales_)
         tangents = Tangents.at_weights(rows.prepared.lower(fitted.components_))
         return cls(rows, target, regression, tangents)
 

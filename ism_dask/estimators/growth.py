@@ -33,10 +33,11 @@ from ism_dask.records.iteration import Solution
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.rows.raw import MANY_ROWS, LoadedShard
 from ism_dask.rows.shards import cut
-from ism_dask.selection.choices import Choice, Trial, taken_first
+from ism_dask.selection.choices import Choice
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample, Setting
 from ism_dask.selection.starts import LINEAR, NETWORK, network_directions
+from ism_dask.selection.trials import Trial, taken_first
 from ism_dask.solvers.ascent import Curvature, ascend
 from ism_dask.threads import in_threads
 

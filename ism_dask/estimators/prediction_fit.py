@@ -22,12 +22,7 @@ from ism_dask.estimators.fitted import (
 )
 from ism_dask.estimators.growth import climbed, grown
 from ism_dask.estimators.problem import SupervisedProblem, limited
-from ism_dask.estimators.training_rows import (
-    LAW,
-    MEAN,
-    Target,
-    TrainingRows,
-)
+from ism_dask.estimators.training_rows import LAW, MEAN, Target, TrainingRows
 from ism_dask.kernels import as_kernel
 from ism_dask.linalg.eigen import largest_eigenvalue_outside
 from ism_dask.observe import current_fit, fit_watcher
@@ -45,6 +40,7 @@ from ism_dask.selection.choices import (
 )
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample
+from ism_dask.selection.scales import turned_scales
 from ism_dask.selection.support import few_features, marginal_shares
 from ism_dask.solvers import as_solver
 from ism_dask.solvers.ascent import Curvature, ascend, diagonalised, no_curvature
@@ -83,12 +79,12 @@ def fit_prediction(problem: SupervisedProblem) -> Fitted:
         last_steps = partial(_last_steps, max_iter=solver.max_iter, saved_fit=saved_fit)
         keeps_few = warm and most == AUTO and choice.is_few
         steps: dict[str, Any] = {"max_iter": 0} if keeps_few else {}
-        ascent = last_steps(rows, target, sample, choice, curvature, **steps)
+        ascent, choice = last_steps(rows, target, sample, choice, curvature, **steps)
         full_objective, first = ascent.objective if choice.is_few else None, sample
         if choice.is_few:
             rows, choice = _with_few_features(problem, rows, sample, choice, ascent.W)
             sample = rows.sample(target, q)
-            ascent = last_steps(rows, target, sample, choice, no_curvature())
+            ascent, choice = last_steps(rows, target, sample, choice, no_curvature())
         _check_avoidance(problem, choice, ascent.objective)
         found: dict[str, Any] = {"target": target.name, "full_objective": full_objective}
         found |= {"path": path, "first": first}
@@ -171,7 +167,8 @@ def _choices(
     choice = evident(target, q)
     if not few and rows.n_rows < RULES.network_rows:  # else rows that join will judge
         few_of = rows.prepared.features if _tries_few(problem, rows, q) else None
-        choice = choose(rows.sample(target, q), choice, few_of)
+        tries_scales = _tries_scales(problem, rows, q)
+        choice = choose(rows.sample(target, q), choice, few_of, tries_scales=tries_scales)
     watcher.on_selection(count, count)
     if problem.parameters.max_features not in (None, AUTO):
         choice = replace(choice, is_few=True)
@@ -183,6 +180,12 @@ def _tries_few(problem: SupervisedProblem, rows: TrainingRows, q: int) -> bool:
     n_weights = (int(rows.prepared.affine.varying.sum()) - q) * q
     is_small = rows.are_one_block and n_weights <= RULES.tried_weights
     return is_small and problem.parameters.max_features == AUTO
+
+
+def _tries_scales(problem: SupervisedProblem, rows: TrainingRows, q: int) -> bool:
+    """Return whether each direction of W may turn out to need a scale of its own."""
+    may_have_all = problem.parameters.max_features in (None, AUTO)
+    return may_have_all and rows.are_one_block and q > 1 and rows.kernel.width_is_free
 
 
 def _earlier_choice(problem: SupervisedProblem, rows: TrainingRows) -> tuple[Target, Choice]:
@@ -200,6 +203,7 @@ def _earlier_choice(problem: SupervisedProblem, rows: TrainingRows) -> tuple[Tar
     most, used = fitted.max_features, np.asarray(fitted.components_.any(axis=0))
     is_few = not used[rows.prepared.affine.varying].all() if most == AUTO else most is not None
     choice = Choice(W, fitted.setting_, np.nan, "earlier fit", is_start, is_few)
+    choice = replace(choice, scales=fitted.scales_ if rows.are_one_block else None)
     return rows.targets[fitted.report_.target], choice
 
 
@@ -212,8 +216,8 @@ def _last_steps(
     *,
     max_iter: int,
     saved_fit: CheckpointedFit | None,
-) -> Solution:
-    """Return the ascent over all rows from the choice's W (r, q).
+) -> tuple[Solution, Choice]:
+    """Return the ascent over all rows from the choice's W (r, q), and the choice with its W.
 
     Its steps are saved; what precedes them is repeated, to the same bits.
     """
@@ -224,15 +228,18 @@ def _last_steps(
         "curvature": curvature,
     }
     if rows.are_one_block:
-        regression, block = sample.regression(choice.setting), rows.block(target, rows.counting)
+        regression, block = choice.regression(sample), rows.block(target, rows.counting)
         evaluate = partial(regression.explained, block)
         limit = rows.time_limit
         ascent = ascend(evaluate, choice.W, sample.precondition, time_limit=limit, **options)
         ascent = replace(ascent, report=FitReport(engine="exact", residual_rows=rows.n_rows))
     else:
         ascent = climbed(rows, target, sample, choice, **options)
-    ascent = diagonalised(ascent)
-    return replace(ascent, status=Status.START) if choice.is_start else ascent
+    turned, scales = diagonalised(ascent), choice.scales
+    if scales is not None:
+        scales = turned_scales(scales, ascent.W, turned.W)
+    choice = replace(choice, W=turned.W, scales=scales)
+    return replace(turned, status=Status.START) if choice.is_start else turned, choice
 
 
 def _with_few_features(
@@ -271,7 +278,7 @@ def _fitted(
     If fewer than q directions vary, W has others, in which the rows are constant. The sample
     `first` has all features, of which the fit may have few. `report` are fields of the `FitReport`.
     """
-    prepared, W, regression = rows.prepared, ascent.W, sample.regression(choice.setting)
+    prepared, W, regression = rows.prepared, ascent.W, choice.regression(sample)
     more = q - W.shape[1]
     phi = regression.phi(sample.rows, W)
     outside = largest_eigenvalue_outside(phi, W)
@@ -286,7 +293,10 @@ def _fitted(
         eigengap=float(np.linalg.eigvalsh(W.T @ phi @ W)[0]) - outside,
     )
     turned = rotated(solution, prepared, problem.parameters.rotation)
-    evaluate = partial(regression.explained, sample.rows)
+    scales = choice.scales
+    if scales is not None:
+        scales = turned_scales(scipy.linalg.block_diag(scales, np.eye(more)), whole, turned.W)
+    evaluate = partial(replace(regression, scales=scales).explained, sample.rows)
     parts = contributions(evaluate, turned.W[: prepared.n_varying], solution.objective)
     avoided = None
     if problem.avoid is not None:
@@ -308,6 +318,7 @@ def _fitted(
         "tolerance_": ascent.limit,
         "contributions_": parts,
         "setting_": choice.setting,
+        "scales_": scales,
         "selection_": choice.trials,
         "dimension_path_": path,
     }

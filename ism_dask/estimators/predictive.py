@@ -95,7 +95,7 @@ default "auto"
         has. A feature with a negative eigenvalue lowers J; a `ComponentsWarning` then reports
         this, with the number of new features that would do.
     eigengap_ : float
-        The smallest entry of `eigenvalues_` minus the largest eigenvalue of Phi outside of W, in
+        The smallest eigenvalue of `W^T Phi W` minus the largest eigenvalue of Phi outside of W, in
         the whole feature space. If it is near zero, the last new feature is one of several
         equally good ones. If it is negative, J is largest at a W that the spectral step would
         leave. A rotation makes it larger, since it brings the entries of `eigenvalues_` closer
@@ -109,6 +109,10 @@ default "auto"
         on the rows of the fit.
     setting_ : Setting or None
         The kernel's `width`, as a multiple of its own, and the `ridge`.
+    scales_ : (q, q) array or None
+        The own scales A of the new features: y is predicted of `transform(X) @ scales_`, in which
+        it varies equally fast in all directions. None if one scale does for all, and with few
+        features, one new feature, a kernel whose width is given, or more than some 900 rows.
     selection_ : tuple of Trial
         The trials that unseen rows have judged: the one that was taken, then the others, best
         first. With `max_features` those of the fit to all features.

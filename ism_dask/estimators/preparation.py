@@ -137,7 +137,7 @@ class Prepared:
         """Return directions (k, d) of the features as orthonormal columns (r, k) of this space."""
         varying = directions[:, self.affine.varying]
         varying = varying if self.basis is None else varying @ self.basis
-        return np.linalg.qr(varying.T)[0]
+        return nearest_orthonormal(varying.T)
 
     def coordinates(self, components: Array) -> Array:
         """Return the W (r + s, q) that `lift` maps to the components (q, d) of a fit.

@@ -35,12 +35,7 @@ from ism_dask.gamma.row_values import (
     target_as_array,
 )
 from ism_dask.gamma.side_information import SideInformation, SideRegression, conditional
-from ism_dask.gamma.targets import (
-    is_indicator,
-    normal_scores,
-    target_dependence,
-    target_name,
-)
+from ism_dask.gamma.targets import is_indicator, normal_scores, target_dependence, target_name
 from ism_dask.kernels import Kernel
 from ism_dask.rows.raw import as_dense, fits_memory, is_sparse
 from ism_dask.selection.rules import RULES

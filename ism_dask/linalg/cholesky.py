@@ -56,6 +56,15 @@ class Cholesky:
         return columns.T
 
     @property
+    def inverse(self) -> Array:
+        """The inverse (n, n), in place of the factor; nothing else is to be read afterwards."""
+        n, info, matrix = ctypes.c_int(len(self.factor)), ctypes.c_int(), self.factor
+        _POTRI(_LOWER, n, matrix.ctypes.data_as(_NUMBERS), n, info)
+        above = np.triu_indices(len(matrix), 1)
+        matrix[above] = matrix.T[above]
+        return matrix
+
+    @property
     def inverse_diagonal(self) -> Array:
         """The diagonal (n,) of the inverse; nothing else is to be read afterwards."""
         inverse = np.triu(lapack.dtrtri(self.factor.T, lower=0, overwrite_c=1)[0])
@@ -190,4 +199,5 @@ def _routine(name: str, *arguments: Any) -> Any:
 
 
 _POTRF = _routine("dpotrf", _INT, _NUMBERS, _INT, _INT)
+_POTRI = _routine("dpotri", _INT, _NUMBERS, _INT, _INT)
 _POTRS = _routine("dpotrs", _INT, _INT, _NUMBERS, _INT, _NUMBERS, _INT, _INT)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+# The names of the trials in which each direction of W has a scale of its own, and in which W has
+# few features alone.
+SCALES, FEW = "own scales", "few features"
+
 
 @dataclass(frozen=True)
 class Avoidance:

@@ -10,59 +10,21 @@ has changed is taken if it predicts unseen rows as well as any W.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from ism_dask._types import Array
+from ism_dask.criteria.prediction import RidgeRegression
 from ism_dask.linalg.subspaces import subspace_sine
-from ism_dask.records.fit_report import DimensionTrial
-from ism_dask.rows.raw import deal
+from ism_dask.records.fit_report import FEW, SCALES, DimensionTrial
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample, Setting
+from ism_dask.selection.scales import own_scales
 from ism_dask.selection.starts import LINEAR, START_NAMES
-from ism_dask.selection.support import few_features
+from ism_dask.selection.trials import Trial, explained_share, folds_of, taken_first, trial_of
 from ism_dask.threads import in_threads
-
-# The name of the trial in which W has few features alone.
-FEW = "few features"
-
-
-@dataclass(frozen=True, eq=False)
-class Trial:
-    """A way to fit W, judged by rows that W has not seen.
-
-    Attributes
-    ----------
-    start : str
-        The name of the start.
-    width : float or None
-        As a multiple of the kernel's own; None if W is the start itself.
-    ridge : float or None
-    explained, error : float
-        The share of y that is explained in unseen rows, and its standard error.
-    losses : (n,) array
-        The squared error of each unseen row, times its weight, and what is predicted of it that W
-        is not to predict.
-    """
-
-    start: str
-    width: float | None
-    ridge: float | None
-    explained: float
-    error: float
-    losses: Array = field(repr=False)
-
-    @property
-    def setting(self) -> Setting | None:
-        """The width and the ridge; None if W is the start itself."""
-        return None if self.width is None or self.ridge is None else Setting(self.width, self.ridge)
-
-    def is_clearly_better(self, other: Trial) -> bool:
-        """Return whether unseen rows are predicted better, by more than a standard error."""
-        gains = other.losses - self.losses
-        return float(gains.mean()) > RULES.clearly_better * float(gains.std()) / np.sqrt(len(gains))
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,6 +43,8 @@ class Choice:
         The one that was taken, then the others, best first; empty before unseen rows have judged.
     other_maximum : float
         The sine of the angle to the W of another start that is as good; 0 if none is.
+    scales : (q, q) array or None
+        The own scales of the directions of W; None if one width does for all.
     """
 
     W: Array
@@ -91,6 +55,11 @@ class Choice:
     is_few: bool = False
     trials: tuple[Trial, ...] = ()
     other_maximum: float = 0.0
+    scales: Array | None = None
+
+    def regression(self, sample: Sample) -> RidgeRegression:
+        """Return the regression of the choice, on a sample."""
+        return replace(sample.regression(self.setting), scales=self.scales)
 
 
 # By evidence.
@@ -161,116 +130,60 @@ def _improved(sample: Sample, choice: Choice, steps: int) -> Choice:
 # By unseen rows.
 
 
-def folds_of(sample: Sample) -> list[Sample]:
-    """Return the folds of a sample: four of few rows, two of many."""
-    names = (*list(sample.start_settings)[: RULES.best_starts], *RULES.cheap_starts)
-    count = RULES.folds if sample.rows.n_rows <= RULES.many_fold_rows else RULES.halves
-    hands = deal(sample.keys, count, sample.seed + 1, sample.rows.groups)
-    return [sample.without(hand, tuple(dict.fromkeys(names))) for hand in hands]
-
-
-def _fitted_to_fold(fold: Sample, setting: Setting) -> Array:
-    """Return W (d, q) of the training rows, from the start or the last W of largest J."""
-    objective = partial(fold.objective, setting=setting)
-    if not fold.fitted:
-        fold.fitted.append(max(fold.starts.values(), key=objective))
-    # The first one is the best start, the last one the W of the setting before.
-    W = max([fold.fitted[0], *fold.fitted[1:][-1:]], key=objective)
-    W, _ = fold.climbed(W, fold.regression(setting), RULES.fold_steps)
-    fold.fitted.append(W)
-    return W
-
-
-def trial_of(
-    sample: Sample,
-    folds: list[Sample],
-    start: str,
-    setting: Setting | None = None,
-    few_of: Array | None = None,
-) -> Trial:
-    """Return a trial of a setting, in which each fold fits W, or of a start by itself.
-
-    With a matrix `few_of` (r, d), which turns coordinates into features, each fold takes few of
-    them.
-    """
-    is_start = setting is None
-    near = sample.start_settings[start][0] if setting is None else setting
-    factors = RULES.start_judges if is_start else RULES.judges
-    judges = [near.times(*each) for each in factors if sample.width_is_free or each[0] == 1.0]
-
-    def losses_of(fold: Sample) -> Array:
-        """Return the losses (2, k, m) of the held-out rows under each of the k judges."""
-        assert fold.unseen is not None
-        W = fold.starts[start] if is_start else _fitted_to_fold(fold, near)
-        if few_of is not None:
-            weights, steps = few_of.T @ W, RULES.fold_steps
-            regression = fold.regression(near)
-            W = few_of @ few_features(fold.rows, regression, few_of, weights, steps=steps)[1]
-        regressions, X = map(fold.regression, judges), fold.unseen.X
-        predicted = (each.predicted(fold.rows, W, X) for each in regressions)
-        return np.stack([fold.losses(each) for each in predicted], axis=1)
-
-    calls = [partial(losses_of, fold) for fold in folds]
-    by_judge = np.concatenate(in_threads(calls, sample.rows.n_rows), axis=2)
-    losses, avoided = (each[int(np.argmin(each.mean(axis=1)))] for each in by_judge)
-    # The losses (2, m) if each held-out row is predicted by the mean.
-    squares, most = np.concatenate([fold.losses(0.0) for fold in folds], axis=1)
-    if avoided.mean() < most.mean():  # a prediction that is worse than the mean tells nothing
-        losses = losses + most - avoided
-    lengths = np.asarray((sample.explained_columns**2).sum(axis=1))
-    gains = (squares - losses) / sample.rows.weighted(lengths).mean()
-    error = float(gains.std()) / float(np.sqrt(len(gains)))
-    width, ridge = (None, None) if setting is None else (setting.width, setting.ridge)
-    return Trial(start, width, ridge, float(gains.mean()), error, losses)
-
-
-def choose(sample: Sample, choice: Choice, few_of: Array | None = None) -> Choice:
+def choose(
+    sample: Sample, choice: Choice, few_of: Array | None = None, *, tries_scales: bool = False
+) -> Choice:
     """Return the choice by evidence, made more cautious as far as unseen rows ask for it.
 
-    With a matrix `few_of` (r, d), which turns coordinates into features, few features are tried.
+    With a matrix `few_of` (r, d), which turns coordinates into features, few features are tried;
+    own scales are where W has all features.
     """
     if sample.time_limit.is_over:
         return choice
-    folds, setting = folds_of(sample), choice.setting
+    folds = folds_of(sample)
     # A start knows nothing of what X W is not to predict.
     names = () if sample.avoids else folds[0].start_names
-    now = trial_of(sample, folds, choice.start, setting)
+    now = trial_of(sample, folds, choice.start, choice.setting)
     trials = [*(trial_of(sample, folds, name) for name in names), now]
-    chosen = choice
-    if _folds_find_as_much(sample, folds, choice):
-        while True:
-            # A larger ridge, at the same and at a larger width.
-            widths = (1.0, 2.0) if sample.width_is_free else (1.0,)
-            larger = dict.fromkeys(setting.times(width, 10.0) for width in widths)
-            larger.pop(setting, None)
-            tried = [
-                trial_of(sample, folds, choice.start, each)
-                for each in larger
-                if not sample.time_limit.is_over
-            ]
-            trials += tried
-            best = max(tried, key=_explained, default=now)
-            if not best.is_clearly_better(now):
-                break
-            now, setting = best, best.setting or setting
-        now = _best_trial(trials, now)
-        chosen = _refitted(sample, choice, now)
-        if few_of is not None and not sample.time_limit.is_over:
-            few = replace(trial_of(sample, folds, now.start, now.setting, few_of), start=FEW)
-            trials.append(few)
-            chosen = replace(chosen, is_few=few.explained > now.explained)
-            now = few if chosen.is_few else now
-    return replace(chosen, trials=taken_first(now, trials))
+    if not _folds_find_as_much(sample, folds, choice):
+        return replace(choice, trials=taken_first(now, trials))
+    now = _best_trial(trials, _more_cautious(sample, folds, now, trials))
+    choice, start = _refitted(sample, choice, now), now.start
+    if few_of is not None and not sample.time_limit.is_over:
+        few = trial_of(sample, folds, start, now.setting, few_of=few_of, name=FEW)
+        trials.append(few)
+        if few.explained > now.explained:
+            now, choice = few, replace(choice, is_few=True)
+    if tries_scales and not (choice.is_few or choice.is_start or sample.time_limit.is_over):
+        scaled = trial_of(sample, folds, start, now.setting, is_scaled=True, name=SCALES)
+        trials.append(scaled)
+        if scaled.explained > now.explained:
+            A = own_scales(sample.rows, sample.regression(choice.setting), choice.W)
+            now, choice = scaled, replace(choice, scales=A)
+    return replace(choice, trials=taken_first(now, trials))
 
 
-def taken_first(taken: Trial, trials: Iterable[Trial]) -> tuple[Trial, ...]:
-    """Return the trial that was taken, then the others, best first."""
-    others = (each for each in trials if each is not taken)
-    return (taken, *sorted(others, key=_explained, reverse=True))
+def _more_cautious(sample: Sample, folds: list[Sample], now: Trial, trials: list[Trial]) -> Trial:
+    """Return the trial of a larger width or ridge, as long as unseen rows ask for it.
 
-
-def _explained(trial: Trial) -> float:
-    return trial.explained
+    What was tried joins the `trials`.
+    """
+    while True:
+        assert now.setting is not None
+        # A larger ridge, at the same and at a larger width.
+        widths = (1.0, 2.0) if sample.width_is_free else (1.0,)
+        larger = dict.fromkeys(now.setting.times(width, 10.0) for width in widths)
+        larger.pop(now.setting, None)
+        tried = [
+            trial_of(sample, folds, now.start, each)
+            for each in larger
+            if not sample.time_limit.is_over
+        ]
+        trials += tried
+        best = max(tried, key=explained_share, default=now)
+        if not best.is_clearly_better(now):
+            return now
+        now = best
 
 
 def _folds_find_as_much(sample: Sample, folds: list[Sample], choice: Choice) -> bool:
@@ -299,14 +212,14 @@ def _best_trial(trials: list[Trial], now: Trial) -> Trial:
     A start is taken if it is clearly better than each fitted W.
     """
     starts = [each for each in trials if each.setting is None]
-    start = max(starts, key=_explained, default=now)
+    start = max(starts, key=explained_share, default=now)
     if start.is_clearly_better(now):
-        now = max((each for each in trials if each.setting is not None), key=_explained)
+        now = max((each for each in trials if each.setting is not None), key=explained_share)
     best = start if start.is_clearly_better(now) else now
     if best.explained > RULES.weak * best.error:
         return best
     # Where the signal is weak, the linear start is taken, unless a trial is clearly better.
-    best = max(trials, key=_explained)
+    best = max(trials, key=explained_share)
     linear = (each for each in starts if each.start == LINEAR and not best.is_clearly_better(each))
     return next(linear, best)
 

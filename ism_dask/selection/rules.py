@@ -71,6 +71,10 @@ class SelectionRules:
     other_sine: float = 0.5
     as_good: float = 1.0
 
+    # Own scales of directions: the largest, as a multiple of the common one, and the steps.
+    largest_scale: float = 8.0
+    scale_steps: int = 7
+
     # Folds: four of few rows, two of many. Each tries the best starts beside the cheap ones.
     folds: int = 4
     halves: int = 2

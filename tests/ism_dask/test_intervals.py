@@ -133,11 +133,12 @@ _N, _RIDGE = 40, 1e-2
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("signs", [None, np.array([1.0, -0.5])])
+@pytest.mark.parametrize("scales", [None, np.array([[1.5, 0.2], [0.2, 0.6]])])
 @pytest.mark.parametrize(
     "kernel",
     [Gaussian(1.3), Polynomial(3, 1.0), Linear(), 0.5 * Gaussian(1.0) + 0.3 * Polynomial(2, 1.0)],
 )
-def test_curvature_and_influences_are_differences_of_the_loss(kernel, signs, weighted):
+def test_curvature_and_influences_are_differences_of_the_loss(kernel, scales, signs, weighted):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(_N, 4))
     Y = np.stack([np.sin(X[:, 0]) + 0.1 * rng.normal(size=_N), X[:, 1] ** 2], axis=1)
@@ -145,12 +146,12 @@ def test_curvature_and_influences_are_differences_of_the_loss(kernel, signs, wei
     counts = np.ones(_N) if weights is None else weights
     each_sign = np.ones(2) if signs is None else signs
     tangents = Tangents.at_weights(np.linalg.qr(rng.normal(size=(4, 2)))[0])
-    regression = RidgeRegression(kernel, _RIDGE, signs)
+    regression = RidgeRegression(kernel, _RIDGE, signs, scales)
     hessian, squares, size = block_curvature(regression, tangents, RowsInMemory(X, Y, weights))
 
     def loss(direction, rows):
         # The ridge stays that of all rows if some are left out.
-        Z = X[rows] @ tangents.turned(direction)
+        Z = regression.projected(X[rows], tangents.turned(direction))
         noise = counts.sum() * _RIDGE / counts[rows]
         alpha = np.linalg.solve(kernel.matrix(Z, Z) + np.diag(noise), Y[rows])
         return float(counts.sum() * _RIDGE * ((Y[rows] * alpha).sum(axis=0) @ each_sign))

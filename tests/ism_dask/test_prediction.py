@@ -1,5 +1,6 @@
 """The prediction criterion and fits by it; the judge is the definition, by dense matrices."""
 
+from copy import copy
 from dataclasses import replace
 from functools import partial
 
@@ -11,6 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from models import CULTIVAR, DEFINITE, WINE, curved
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.spatial.distance import cdist
 from scipy.stats import multivariate_normal
 from sklearn.base import clone
 from sklearn.preprocessing import scale
@@ -23,10 +25,7 @@ from ism_dask.linalg import cholesky
 from ism_dask.linalg.eigen import inverse_covariance
 from ism_dask.linalg.subspaces import relative_residual, subspace_distance
 from ism_dask.rows.raw import deal
-from ism_dask.selection.choices import (
-    Choice,
-    other_maximum,
-)
+from ism_dask.selection.choices import Choice, other_maximum
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample
 from ism_dask.selection.starts import starts_by_name
@@ -46,7 +45,8 @@ def _problem(seed):
     weights = rng.integers(1, 4, size=n).astype(float) if rng.random() < 0.5 else None
     signs = rng.choice([1.0, -0.5], size=r) if rng.random() < 0.5 else None
     kernel = DEFINITE[rng.integers(len(DEFINITE))]
-    regression = RidgeRegression(kernel, 10.0 ** int(rng.integers(-3, 1)), signs)
+    scales = rng.normal(size=(q, q)) if rng.random() < 0.5 else None
+    regression = RidgeRegression(kernel, 10.0 ** int(rng.integers(-3, 1)), signs, scales)
     block = RowsInMemory(rng.normal(size=(n, d)), rng.normal(size=(n, r)), weights)
     return regression, block, rng.normal(size=(d, q))
 
@@ -55,7 +55,11 @@ def _system(regression, block, W):
     """Return `K + n lambda / w`, where n is the sum of the weights."""
     weights, _ = _weights_and_signs(regression, block)
     noise = weights.sum() * regression.ridge / weights
-    return kernel_matrix(regression.kernel, block.X @ W) + np.diag(noise)
+    return kernel_matrix(regression.kernel, block.X @ _scaled(regression, W)) + np.diag(noise)
+
+
+def _scaled(regression, W):
+    return W if regression.scales is None else W @ regression.scales
 
 
 def _objective(regression, block, W):
@@ -77,7 +81,9 @@ def test_j_and_its_gradient_are_those_of_the_definition(seed):
     value = regression.explained(block, W)
     J = partial(_objective, regression, block)
     assert value.objective == pytest.approx(J(W), rel=1e-8, abs=1e-10)
-    assert_allclose(regression.phi(block, W) @ W, value.product, rtol=1e-7, atol=1e-8)
+    turned = regression.phi(block, W) @ _scaled(regression, W)
+    product = turned if regression.scales is None else turned @ regression.scales.T
+    assert_allclose(product, value.product, rtol=1e-7, atol=1e-8)
     along = np.random.default_rng(0).normal(size=W.shape)
     size = np.linalg.norm(value.product) * np.linalg.norm(along)
     # The difference of two J resolves no smaller slopes. Rounding hides some from the short step,
@@ -105,7 +111,8 @@ def test_errors_are_those_of_explicit_regressions_on_other_rows_or_groups(seed):
         explained = weights[left] * (missed**2 @ np.maximum(signs, 0.0))
         assert_allclose(errors[left], explained, rtol=1e-5, atol=1e-8)
     others = block.part(np.arange(2))
-    across = kernel_matrix(regression.kernel, others.X @ W, block.X @ W)
+    V = _scaled(regression, W)
+    across = kernel_matrix(regression.kernel, others.X @ V, block.X @ V)
     missed = others.Y - across @ np.linalg.solve(system, block.Y)
     predicted = regression.predicted(block, W, others.X)
     losses = np.subtract(*regression.sums((others.Y - predicted) ** 2))
@@ -136,6 +143,26 @@ def test_evidence_is_the_likelihood_with_the_most_likely_noise(seed):
     evidence = regression.evidence(block, W)
     assert evidence == pytest.approx(likelihood(best) + offset, rel=1e-6, abs=1e-6)
     assert likelihood(best) >= max(likelihood(1.1 * best), likelihood(0.9 * best))
+
+
+@few
+@given(SEEDS)
+def test_the_slope_of_the_evidence_is_that_of_its_differences(seed):
+    regression, block, W = _problem(seed)
+    regression = replace(regression, scales=None, signs=None)
+    value, along = regression.evident(block, W), np.random.default_rng(0).normal(size=W.shape)
+    assert value.objective == pytest.approx(regression.evidence(block, W), rel=1e-12)
+    size = np.linalg.norm(value.product) * np.linalg.norm(along)
+    close = [
+        pytest.approx(
+            (regression.evidence(block, W + h * along) - regression.evidence(block, W - h * along))
+            / (2 * h),
+            rel=1e-4,
+            abs=1e-6 * size + 1e-9 * abs(value.objective) / h,
+        )
+        for h in (1e-5, 1e-4)
+    ]
+    assert 2 * np.sum(value.product * along) in close
 
 
 # Blocks.
@@ -249,18 +276,39 @@ def test_a_fit_is_stationary_by_the_definition(kind, weighted):
     Y = Y - weights @ Y / weights.sum()
     Y /= np.sqrt(weights @ (Y**2).sum(axis=1) / weights.sum())
     rows = RowsInMemory((X - model.mean_) / model.scale_, Y, weights.astype(float))
-    regression = RidgeRegression(model.kernel_, model.setting_.ridge)
+    ridge, scales = model.setting_.ridge, model.scales_
+    regression = RidgeRegression(model.kernel_, ridge, scales=scales)
     W = model.components_.T
     assert model.report_.target == "mean"
     J = partial(_objective, regression, rows)
     assert model.objective_ == pytest.approx(J(W), rel=1e-8)
     assert 0 < model.objective_ < 1
-    assert_allclose(model.contributions_.alone, [J(W[:, [k]]) for k in (0, 1)], rtol=1e-6)
-    lost = [J(W) - J(W[:, [1 - k]]) for k in (0, 1)]
+    assert_allclose(model.contributions_.alone, [J(W * column) for column in np.eye(2)], rtol=1e-6)
+    lost = [J(W) - J(W * (1 - column)) for column in np.eye(2)]
     assert_allclose(model.contributions_.lost, lost, rtol=1e-5)
     residual = relative_residual(W, regression.explained(rows, W).product)
     assert model.residual_ == pytest.approx(residual, abs=1e-5)
     assert model.converged_ == (residual <= 1.01 * model.tolerance_)
+
+
+def test_own_scales_follow_a_basis_and_a_next_fit():
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(300, 6))
+    y = rows[:, 0] + np.sin(4 * rows[:, 1]) + 0.2 * rng.normal(size=300)
+    plain, turned = (
+        PredictiveIKDR(2, max_features=None, rotation=each).fit(rows, y)
+        for each in (None, "varimax")
+    )
+    assert plain.scales_ is not None
+    slow, fast = np.linalg.eigvalsh(plain.scales_)
+    assert fast > 1.5 * slow
+    features = [each.transform(rows) @ each.scales_ for each in (plain, turned)]
+    assert_allclose(*(cdist(each, each) for each in features), atol=1e-6)
+    assert turned.objective_ == pytest.approx(plain.objective_, rel=1e-9)
+    assert plain.certify(rows, y).is_certified
+    again = copy(plain).set_params(warm_start=True).fit(rows, y)
+    assert_allclose(again.scales_, plain.scales_, atol=1e-3)
+    assert subspace_distance(again.components_.T, plain.components_.T) < 1e-3
 
 
 @pytest.mark.parametrize(("name", "draw", "most"), [("xor", 0, 0.15), ("checkerboard", 20, 0.1)])
