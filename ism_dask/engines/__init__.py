@@ -5,12 +5,7 @@ from __future__ import annotations
 from ism_dask.engines.base import DeclinedError, Engine, Problem
 from ism_dask.engines.exact import ExactEngine
 from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine
-from ism_dask.engines.options import (
-    ENGINES,
-    EngineOptions,
-    as_engine,
-    first_that_serves,
-)
+from ism_dask.engines.options import ENGINES, EngineOptions, as_engine, first_that_serves
 
 __all__ = [
     "ENGINES",

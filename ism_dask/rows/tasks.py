@@ -14,12 +14,7 @@ import numpy as np
 from dask.delayed import Delayed, delayed
 
 from ism_dask._types import Array
-from ism_dask.rows.execution import (
-    computed,
-    named_task,
-    prepare_worker,
-    sent_once_per_worker,
-)
+from ism_dask.rows.execution import computed, named_task, prepare_worker, sent_once_per_worker
 from ism_dask.rows.raw import LoadedShard, ShardRef, Standardisation
 
 # Partial sums that one task adds: two would mean many tasks, all of them one very large task.

@@ -14,13 +14,7 @@ import numpy as np
 
 from ism_dask._types import Array
 from ism_dask._validation import check_open_interval
-from ism_dask.engines.base import (
-    DOUBLE_NOISE,
-    Operator,
-    PhiEvaluation,
-    ProductEvaluation,
-    space_of,
-)
+from ism_dask.engines.base import DOUBLE_NOISE, Operator, PhiEvaluation, ProductEvaluation, space_of
 from ism_dask.kernels.base import check_finite
 from ism_dask.linalg.eigen import (
     Spectrum,
@@ -31,14 +25,7 @@ from ism_dask.linalg.eigen import (
 from ism_dask.linalg.subspaces import relative_residual, subspace_sine
 from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.fit_report import FitReport
-from ism_dask.records.iteration import (
-    ANGLE,
-    RESIDUAL,
-    Record,
-    Solution,
-    State,
-    relative_change,
-)
+from ism_dask.records.iteration import ANGLE, RESIDUAL, Record, Solution, State, relative_change
 from ism_dask.solvers.base import Solver, TimeLimit, drive
 from ism_dask.status import Status
 

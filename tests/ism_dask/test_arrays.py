@@ -9,14 +9,7 @@ from models import CULTIVAR, WINE
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn import config_context
 
-from ism_dask import (
-    ColoredMVU,
-    PredictiveIKDR,
-    SupervisedIKDR,
-    dependence_test,
-    hsic,
-    intervals,
-)
+from ism_dask import ColoredMVU, PredictiveIKDR, SupervisedIKDR, dependence_test, hsic, intervals
 from ism_dask.gamma.row_values import Device, on_host
 
 PLACE = strict.Device("device1")

@@ -10,15 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from awkward import definition_of, hostile, rank_deficient, small
-from models import (
-    CULTIVAR,
-    WINE,
-    curved,
-    hsic_model,
-    objective_of,
-    problem_of,
-    quiet,
-)
+from models import CULTIVAR, WINE, curved, hsic_model, objective_of, problem_of, quiet
 from numpy.testing import assert_allclose
 from scipy.spatial.distance import pdist
 from sklearn.datasets import load_breast_cancer

@@ -21,9 +21,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from ism_dask import stationarity
 from ism_dask.engines import ENGINES, DeclinedError, EngineOptions, as_engine, first_that_serves
 from ism_dask.engines.lowrank.landmark_engine import LandmarkEngine, task_bytes
-from ism_dask.engines.lowrank.landmarks import (
-    unit_slope_between,
-)
+from ism_dask.engines.lowrank.landmarks import unit_slope_between
 from ism_dask.engines.tile_sums import phi_of_pairs, stripe_bytes
 from ism_dask.engines.tiles import with_projection
 from ism_dask.gamma.targets import target_dependence

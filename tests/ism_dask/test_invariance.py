@@ -3,16 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from models import (
-    CULTIVAR,
-    SUPERVISED,
-    WINE,
-    assert_same_fit,
-    curved,
-    hsic_model,
-    projector,
-    quiet,
-)
+from models import CULTIVAR, SUPERVISED, WINE, assert_same_fit, curved, hsic_model, projector, quiet
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score

@@ -12,11 +12,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from ism_dask import PredictiveIKDR
-from ism_dask.criteria.landmark_regression import (
-    TARGET,
-    LandmarkRegression,
-    landmark_rows,
-)
+from ism_dask.criteria.landmark_regression import TARGET, LandmarkRegression, landmark_rows
 from ism_dask.criteria.prediction import RowsInMemory
 from ism_dask.kernels import Gaussian, Laplacian, Polynomial
 from ism_dask.rows.shards import cut

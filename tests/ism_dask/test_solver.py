@@ -4,15 +4,7 @@ import time
 
 import numpy as np
 import pytest
-from models import (
-    CULTIVAR,
-    WINE,
-    first_engine,
-    hsic_model,
-    objective_of,
-    problem_of,
-    quiet,
-)
+from models import CULTIVAR, WINE, first_engine, hsic_model, objective_of, problem_of, quiet
 from numpy.testing import assert_allclose
 from sklearn.datasets import load_breast_cancer, load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning

@@ -9,15 +9,7 @@ import polars as pl
 import pytest
 import scipy.sparse
 from distributed import Client
-from models import (
-    CULTIVAR,
-    SUPERVISED,
-    WINE,
-    assert_same_fit,
-    hsic_model,
-    quiet,
-    stored,
-)
+from models import CULTIVAR, SUPERVISED, WINE, assert_same_fit, hsic_model, quiet, stored
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import coo_array, csr_array
 from scipy.spatial.distance import pdist, squareform
