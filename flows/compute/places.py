@@ -103,8 +103,8 @@ class DaskCluster:
     wait: Seconds | None = None  # for the first worker; None is long if jobs may have to queue
 
     @contextmanager
-    def opened(self) -> Iterator[ClusterAddress]:
-        """Start the scheduler in this process, and workers; end them with the block."""
+    def made(self) -> Iterator[Any]:
+        """Start the cluster in this process, without workers; end it with the block."""
         import dask  # noqa: PLC0415
 
         # Before dask.config.set, with which the defaults that it adds would end.
@@ -142,6 +142,12 @@ class DaskCluster:
                     cluster = stack.enter_context(kind(n_workers=0, **options))
             except Exception as error:  # of any class, with any options
                 raise FlowError(f"{self.cluster} does not take these `options`: {error}") from error
+            yield cluster
+
+    @contextmanager
+    def opened(self) -> Iterator[ClusterAddress]:
+        """Start the cluster with its workers; end them with the block."""
+        with self.made() as cluster:
             # Nobody else knows the port, which is any free one.
             progress_note(f"Dask dashboard: {cluster.dashboard_link}")
             size = self.workers
