@@ -19,7 +19,6 @@ from scipy import stats
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.kernels.base import PointwiseKernel
-from ism_dask.linalg.subspaces import nearest_orthonormal
 from ism_dask.threads import in_threads
 
 # J is flat where its curvature is below this share of the largest one.
@@ -49,7 +48,7 @@ class Tangents:
     def turned(self, direction: Array) -> Array:
         """Return W (d, q) after a turn along a direction (p,), by the arctangent of its length."""
         D = direction.reshape(-1, self.W.shape[1])
-        return nearest_orthonormal(self.W + self.basis @ D)
+        return np.asarray(scipy.linalg.orth(self.W + self.basis @ D))
 
 
 def curvature(

@@ -14,7 +14,7 @@ from ism_dask import Intervals, PredictiveIKDR, UnsupervisedIKDR, WeightsWarning
 from ism_dask.criteria.curvature import Tangents, block_curvature, curvature
 from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.kernels import Gaussian, Linear, Polynomial
-from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
+from ism_dask.linalg.subspaces import nearest_orthonormal, subspace_distance, subspace_shares
 from ism_dask.selection.rules import RULES
 from ism_dask.status import Status
 
@@ -151,7 +151,8 @@ def test_curvature_and_influences_are_differences_of_the_loss(kernel, scales, si
 
     def loss(direction, rows):
         # The ridge stays that of all rows if some are left out.
-        Z = regression.projected(X[rows], tangents.turned(direction))
+        turn = tangents.basis @ direction.reshape(-1, 2)  # in the basis that the scales belong to
+        Z = regression.projected(X[rows], nearest_orthonormal(tangents.W + turn))
         noise = counts.sum() * _RIDGE / counts[rows]
         alpha = np.linalg.solve(kernel.matrix(Z, Z) + np.diag(noise), Y[rows])
         return float(counts.sum() * _RIDGE * ((Y[rows] * alpha).sum(axis=0) @ each_sign))
