@@ -37,8 +37,7 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/python
 # The demo needs the workflow, and no more.
 $(DEMO): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing the workflow into $(VENV): less than a minute."
-	@# Python compiles what it imports; to compile all of it takes 12 s of CPU time.
-	@$(BIN)/python -m pip install --no-compile --quiet --constraint constraints.txt --editable '.[flows]'
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[flows]'
 	@touch $@
 
 demo: export ISM_DASK_HOME = $(abspath $(VENV))/demo-home
