@@ -16,12 +16,14 @@ from ism_dask._types import Array
 from ism_dask._validation import is_whole
 from ism_dask.estimators.base import IKDR, column_names
 from ism_dask.estimators.colored_mvu import ColoredMVU
+from ism_dask.estimators.input_rows import row_source
 from ism_dask.estimators.partial_targets import is_continuous
-from ism_dask.gamma.row_values import is_missing, target_as_array
+from ism_dask.gamma.row_values import is_missing, on_this_host, target_as_array
 from ism_dask.inference.intervals import Intervals
 from ism_dask.pictures import drawing
 from ism_dask.pictures.drawing import BLUE, DIVERGING, GREY, RED
 from ism_dask.records.iteration import Stopping
+from ism_dask.rows.raw import as_dense, is_row_source
 from ism_dask.solvers import as_solver
 
 if TYPE_CHECKING:
@@ -153,6 +155,43 @@ def shares(result: Intervals, *, top: int = 10, ax: Axes | None = None) -> Axes:
     return ax
 
 
+def row(model: IKDR, X: Any, number: int = 0, *, top: int = 10, axes: Any = None) -> Array:
+    """Draw why a row has its new features: what its columns add to each, the largest as bars.
+
+    Each panel begins its names with the row's own values. Its bars, with those of all other columns
+    in the last one, sum to the new feature in the title: `explain` has all of them.
+
+    Parameters
+    ----------
+    model : fitted estimator
+    X : (n, d) array, frame, Dask array or opened data set; or one row (d,)
+    number : int, default 0
+        Which row of X, from 0.
+    top : int, default 10
+        Number of columns of each new feature, largest contribution first.
+    axes : q Axes, optional
+
+    Returns
+    -------
+    (q,) array of Axes.
+    """
+    check_is_fitted(model)
+    rows = _one_row(X, number)
+    added = np.asarray(on_this_host(model.explain(rows)))[0]
+    values = as_dense(on_this_host(rows))[0]
+    panels = _panels(added.shape[1], _BARS_WIDTH, axes)
+    names = [f"{x:.4g} = {name}" for x, name in zip(values, column_names(model), strict=True)]
+    for ax, each, title in zip(panels, added.T, model.get_feature_names_out(), strict=True):
+        largest = _largest(each, top)
+        drawn, bars = [names[j] for j in largest], each[largest]
+        if others := len(each) - len(largest):
+            drawn.append(f"{others} others")
+            bars = np.append(bars, each.sum() - bars.sum())
+        drawing.draw_weights(ax, drawn, bars, quantity=drawing.CONTRIBUTION_LABEL)
+        ax.set_title(f"{title} = {each.sum():.3g}")
+    return panels
+
+
 def response(
     model: IKDR, X: Any, y: Any, result: Intervals | None = None, *, axes: Any = None
 ) -> Array:
@@ -252,6 +291,20 @@ def scatter(
     if entries:
         drawing.add_legend(ax, entries, ncols=1 + (len(entries) > _MAX_CLASSES // 2))
     return ax
+
+
+def _one_row(X: Any, number: int) -> Any:
+    """Return row `number` of X as a frame or an array (1, d); X may be that row alone (d,)."""
+    X = row_source(X)
+    X = X if hasattr(X, "shape") else np.asarray(X)
+    if len(X.shape) == 1:
+        X = X.to_frame().T if hasattr(X, "to_frame") else X[None, :]
+    n = X.shape[0]
+    if not is_whole(number) or not 0 <= number < n:
+        raise ValueError(f"`number` must be a row of X, from 0 to {n - 1}; got {number!r}")
+    if is_row_source(X):
+        return X.read(number, number + 1)
+    return getattr(X, "iloc", X)[number : number + 1]
 
 
 def _drawn_rows(model: IKDR | ColoredMVU, X: Any, y: Any) -> tuple[Array, Any, Array]:

@@ -33,7 +33,7 @@ from ism_dask.observe import fit_watcher
 from ism_dask.records.fit_report import Certificate, FitReport
 from ism_dask.records.iteration import ANGLE, RESIDUAL, Solution, StoppingOfRounds
 from ism_dask.rows.execution import is_dask
-from ism_dask.rows.raw import project
+from ism_dask.rows.raw import column_contributions, project
 from ism_dask.selection.sample import Setting
 from ism_dask.solvers import ISM, Solver
 from ism_dask.solvers.base import as_solver, check_serves
@@ -60,11 +60,11 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
-    def _rowwise(self, X: Any, function: Callable[[Any], Any], width: int | None) -> Any:
+    def _rowwise(self, X: Any, function: Callable[[Any], Any], *shape: int) -> Any:
         """Apply `function` to blocks of rows of X (n, d), lazily for a Dask array.
 
-        `width` is the number of columns that `function` returns, in the precision of X; None stands
-        for one whole number per row.
+        `shape` is that of what `function` returns for a row, in the precision of X; without it, it
+        returns one whole number for a row.
         """
         X = row_source(X)
         if not is_lazy(X):
@@ -77,10 +77,11 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         function = partial(_on_finite_rows, function)
         if is_dask(X):
             X = X.rechunk({1: -1})
-            if width is None:
+            if not shape:
                 return X.map_blocks(function, dtype=np.intp, drop_axis=1)
             dtype = np.float32 if X.dtype == np.float32 else np.float64
-            return X.map_blocks(function, dtype=dtype, chunks=(X.chunks[0], (width,)))
+            chunks, further = (X.chunks[0], *shape), [*range(2, 1 + len(shape))]
+            return X.map_blocks(function, dtype=dtype, chunks=chunks, new_axis=further)
         n, step = X.shape[0], X.chunk_rows
         reads = (X.read(start, min(start + step, n)) for start in range(0, n, step))
         return np.concatenate([function(rows) for rows in reads])
@@ -97,19 +98,54 @@ class _Projector(RowTransformer):
         """Return the new features of X, in a frame if `set_output` requests one."""
         return self._new_features(X)
 
+    def explain(self, X: Any) -> Any:
+        """Return what each column of X adds to each new feature of each row.
+
+        Entry (i, j, k) is `(X[i, j] - mean_[j]) / scale_[j] * components_[k, j]`. The sum over the
+        columns is `transform(X)`, and nothing is estimated: the mean row of the fit has 0
+        everywhere. Columns are in the order of `feature_names_in_`, new features in that of
+        `get_feature_names_out()`. `ism_dask.plot.row` draws those of one row.
+
+        Parameters
+        ----------
+        X : (n, d) array, frame, Dask array or opened data set
+
+        Returns
+        -------
+        (n, d, q) array, in the precision of `transform(X)`; a lazy Dask array for a Dask array.
+
+        Examples
+        --------
+        >>> from sklearn.datasets import load_wine
+        >>> from ism_dask import PredictiveIKDR
+        >>> X, y = load_wine(return_X_y=True)
+        >>> fitted = PredictiveIKDR(2).fit(X, y)
+        >>> contributions = fitted.explain(X)
+        >>> contributions.shape
+        (178, 13, 2)
+        >>> bool(abs(contributions.sum(axis=1) - fitted.transform(X)).max() < 1e-12)
+        True
+        """
+        check_is_fitted(self)
+        return self._affine(X, column_contributions, "explain", self.n_features_in_)
+
     def _new_features(self, X: Any) -> Any:
+        return self._affine(X, project, "transform")
+
+    def _affine(self, X: Any, function: Callable[..., Array], method: str, *columns: int) -> Any:
+        """Return a function (n, *columns, q) of X and the map of the fit, for a `method`."""
         here, there = map(Device.of_array, (self.components_, row_source(X)))
         if here != there:
             of_fit, of_rows = ("NumPy" if each is None else each.title for each in (here, there))
             raise ValueError(
-                f"rows for {type(self).__name__}.transform() must use the same namespace and "
+                f"rows for {type(self).__name__}.{method}() must use the same namespace and "
                 f"device as those of the fit: they are of {of_rows}, the fit is of {of_fit}; move "
                 "the rows, or take `on_host()`, the estimator in arrays of NumPy"
             )
         mean, scale, W = map(on_host, (self.mean_, self.scale_, self.components_))
-        function = partial(project, mean=mean, scale=scale, components=W)
-        Z = self._rowwise(on_this_host(X), function, len(W))
-        return Z if there is None else there.put(Z)
+        function = partial(function, mean=mean, scale=scale, components=W)
+        computed = self._rowwise(on_this_host(X), function, *columns, len(W))
+        return computed if there is None else there.put(computed)
 
     def inverse_transform(self, Z: Any) -> Any:
         """Return rows with these new features, as near as possible to the mean of the fit.

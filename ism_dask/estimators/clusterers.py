@@ -136,7 +136,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         (n,) whole numbers; a lazy Dask array for a Dask array.
         """
         check_is_fitted(self)
-        return self._rowwise(X, self._clusters_of, None)
+        return self._rowwise(X, self._clusters_of)
 
     def _learned(self, X: Any, guide: EmbeddingGuide) -> tuple[AlternationResult, dict[str, Any]]:
         """Return the rounds of a fit, and the attributes of their last W."""

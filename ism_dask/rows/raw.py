@@ -313,3 +313,14 @@ def project(X: Any, mean: Array, scale: Array, components: Array) -> Array:
         # The mean is subtracted first: subtracted from the product, it would cancel the digits.
         Z[rows] = (X[rows] - mean) @ weights
     return Z
+
+
+def column_contributions(X: Any, mean: Array, scale: Array, components: Array) -> Array:
+    """Return what each column adds to each new feature (n, d, q): its sum over d is `project`."""
+    weights, dtype = (components / scale).T, np.float32 if X.dtype == np.float32 else np.float64
+    added = np.empty((X.shape[0], *weights.shape), dtype=dtype)
+    for start in range(0, len(added), _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        deviations = as_dense(X[rows]) - mean
+        np.multiply(deviations[:, :, None], weights, out=added[rows], casting="same_kind")
+    return added

@@ -42,6 +42,8 @@ def test_a_fit_to_arrays_of_another_library_is_that_of_numpy(kind):
     Z = other.transform(X)
     assert Z.device == other.inverse_transform(Z).device == PLACE
     assert_allclose(on_host(Z), fitted.transform(WINE), atol=1e-6)
+    assert other.explain(X).device == PLACE
+    assert_allclose(on_host(other.explain(X)), fitted.explain(WINE), atol=1e-6)
     assert other.score(X, y) == pytest.approx(fitted.score(WINE, CULTIVAR), abs=1e-6)
     assert_allclose(other.feature_importances_, fitted.feature_importances_, atol=1e-6)
     assert_allclose(other.weights_, fitted.weights_, atol=1e-6)

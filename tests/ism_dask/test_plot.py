@@ -5,8 +5,9 @@ import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import pytest
-from models import hsic_model
+from models import StoredRows, hsic_model
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.sparse import csr_array
 from sklearn.datasets import load_wine
 
 from ism_dask.solvers import ISM
@@ -28,6 +29,7 @@ from ism_dask.kernels import Gaussian
 from ism_dask.pictures import drawing
 
 X, Y = load_wine(return_X_y=True, as_frame=True)
+NAMELESS = pytest.mark.filterwarnings("ignore:X does not have valid feature names")
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +153,7 @@ def test_numbers_get_a_colour_bar(fitted):
     assert names_in(ax) == ["unknown"]
 
 
-@pytest.mark.filterwarnings("ignore:X does not have valid feature names")
+@NAMELESS
 @pytest.mark.parametrize("lazy", [False, True])
 def test_many_rows_are_a_choice_that_stays(fitted, lazy):
     many = pd.concat([X] * 30)
@@ -198,6 +200,32 @@ def test_a_response_is_the_mean_of_y_along_each_feature(fitted):
     assert drawn == [names[each] for each in Y.to_numpy()[nearest[alone]]]
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        (X, 17),
+        (X.iloc[17],),
+        (X[17:18],),
+        pytest.param((X.to_numpy(), 17), marks=NAMELESS),
+        pytest.param((X.to_numpy()[17].tolist(),), marks=NAMELESS),
+        pytest.param((csr_array(X.to_numpy()), 17), marks=NAMELESS),
+        pytest.param((da.from_array(X.to_numpy(), chunks=(50, 5)), 17), marks=NAMELESS),
+        pytest.param((StoredRows(X.to_numpy(), 50), 17), marks=NAMELESS),
+    ],
+)
+def test_the_bars_of_a_row_sum_to_its_new_features(fitted, row):
+    panels, added = plot.row(fitted, *row, top=4), fitted.explain(X)[17]
+    for ax, each, z in zip(panels, added.T, fitted.transform(X)[17], strict=True):
+        largest = np.argsort(-np.abs(each))[:4]
+        widths = [bar.get_width() for bar in ax.patches]
+        assert_allclose(widths, [*each[largest], z - each[largest].sum()])
+        drawn = [label.get_text() for label in ax.get_yticklabels()]
+        names = [f"{X.iloc[17, j]:.4g} = {X.columns[j]}" for j in largest]
+        assert drawn == [*map(drawing.short_name, names), "9 others"]
+        assert ax.get_title().endswith(f"= {z:.3g}")
+    assert len(plot.row(fitted, *row, top=13, axes=panels)[0].patches) == 5 + 13
+
+
 def _ends(ax):
     """Return both ends of the lines across a picture."""
     return np.concatenate([each.get_segments() for each in ax.collections])[:, :, 0].T
@@ -232,6 +260,10 @@ def test_a_response_has_the_weights_and_their_intervals_below():
         (lambda m: plot.scatter(m, X, Y[:9]), r"inconsistent numbers of samples: \[178, 9\]"),
         (lambda _: plot.scatter(hsic_model(1).fit(X, Y), X), "`n_components` of 2 or more"),
         (lambda _: plot.components(PredictiveIKDR()), "not fitted"),
+        (lambda _: plot.row(PredictiveIKDR(), X), "not fitted"),
+        (lambda m: plot.row(m, X, 178), "`number` must be a row of X, from 0 to 177; got 178"),
+        (lambda m: plot.row(m, X, 1.0), "`number`.*got 1.0"),
+        (lambda m: plot.row(m, X, top=0), "`top`.*got 0"),
     ],
 )
 def test_errors_say_what_was_expected(fitted, call, message):
