@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ism_dask.estimators.dependence_problem import hsic
     from ism_dask.estimators.predictive import PredictiveIKDR
     from ism_dask.estimators.supervised import SupervisedIKDR
+    from ism_dask.export import to_onnx
     from ism_dask.gamma.independence import DependenceTest, dependence_test
     from ism_dask.inference.intervals import Intervals, intervals
     from ism_dask.observe import saving_checkpoints
@@ -51,6 +52,7 @@ __all__ = [
     "kernels",
     "progress_bar",
     "saving_checkpoints",
+    "to_onnx",
 ]
 
 _MODULES = {
@@ -72,6 +74,7 @@ _MODULES = {
     "intervals": "inference.intervals",
     "progress_bar": "observe.progress_bar",
     "saving_checkpoints": "observe",
+    "to_onnx": "export",
 }
 
 

@@ -38,6 +38,10 @@ class Status(Enum):
     ROUNDING = "rounding"
     START = "start kept"
 
+    def __reduce__(self) -> tuple[type[Status], tuple[str]]:
+        """Return how to make the member anew: skops, unlike pickle, asks for it by this method."""
+        return Status, (self.value,)
+
     @property
     def meaning(self) -> str:
         """The ending as a predicate, to be read after the name of an estimator."""

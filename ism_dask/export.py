@@ -1,0 +1,103 @@
+"""Take a fitted estimator elsewhere: as a model of ONNX, or in a file of skops, without pickle."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from ism_dask.clustering.spectral_embedding import KernelExtension
+from ism_dask.engines import EngineOptions
+from ism_dask.estimators.base import IKDR, column_names
+from ism_dask.estimators.clusterers import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
+from ism_dask.estimators.fitted import Contributions
+from ism_dask.estimators.predictive import PredictiveIKDR
+from ism_dask.estimators.supervised import SupervisedIKDR
+from ism_dask.gamma.row_values import on_host
+from ism_dask.kernels import KERNELS, ConicSum, Laplacian
+from ism_dask.records.fit_report import Avoidance, Certificate, DimensionTrial, FitReport
+from ism_dask.records.iteration import Record, Round
+from ism_dask.selection.sample import Setting
+from ism_dask.selection.trials import Trial
+from ism_dask.solvers import ISM, Ascent
+from ism_dask.status import Status
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+_CLUSTERERS = (AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR)
+_SUPERVISED = (PredictiveIKDR, SupervisedIKDR)
+_PARAMETERS = (*KERNELS.values(), Ascent, ConicSum, EngineOptions, ISM, Laplacian)
+_REPORTS = (Avoidance, Certificate, Contributions, DimensionTrial, FitReport, Record, Round)
+_STATE = (KernelExtension, Setting, Status, Trial)
+# The names of the classes that a fitted estimator consists of, for `skops.io.load(file, trusted=)`.
+# They hold numbers, texts and each other, and run nothing that a file could choose. All names that
+# begin with ism_dask would be unsafe: our modules import functions, which a file could then call.
+TRUSTED_TYPES = tuple(
+    f"{each.__module__}.{each.__qualname__}"
+    for each in (*_SUPERVISED, *_CLUSTERERS, *_PARAMETERS, *_REPORTS, *_STATE)
+)
+# Versions of the operators that all runtimes since 2021 have.
+_OPSET = 14
+_SINGLE = np.finfo(np.float32)
+
+
+def to_onnx(estimator: IKDR) -> ModelProto:
+    """Return `transform` of a fitted estimator as a model of ONNX, of Sub, Div and MatMul.
+
+    It takes rows `X` (n, d) in float32, without missing numbers, and returns the new features `Z`
+    (n, q) in float32. The names of the columns and of the new features are among the properties of
+    the model, as JSON. It needs the package onnx: `pip install 'ism-dask[export]'`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_wine
+    >>> from ism_dask import PredictiveIKDR, to_onnx
+    >>> X, y = load_wine(return_X_y=True)
+    >>> model = to_onnx(PredictiveIKDR(2).fit(X, y))
+    >>> [node.op_type for node in model.graph.node]
+    ['Sub', 'Div', 'MatMul']
+    """
+    if not isinstance(estimator, IKDR):
+        raise TypeError(
+            "`estimator` must have new features that are weighted sums of columns, such as "
+            f"PredictiveIKDR; got {type(estimator).__name__}. Of a pipeline, give this step"
+        )
+    check_is_fitted(estimator)
+    try:
+        from onnx import TensorProto, helper, numpy_helper  # noqa: PLC0415 - an extra
+    except ImportError as error:
+        needed = "`to_onnx` needs the package onnx: pip install 'ism-dask[export]'"
+        raise ImportError(needed) from error
+    mean, scale, W = map(on_host, (estimator.mean_, estimator.scale_, estimator.components_))
+    names = column_names(estimator)
+    beyond = (np.abs(mean) > _SINGLE.max) | (scale > _SINGLE.max) | (scale < _SINGLE.tiny)
+    if beyond.any():
+        j = int(beyond.argmax())
+        raise ValueError(
+            f"column {names[j]!r} has the mean {mean[j]:.3g} and the deviation {scale[j]:.3g}; "
+            f"expected {_SINGLE.tiny:.2g} to {_SINGLE.max:.2g}, which float32 holds. Take another "
+            "unit, and fit again"
+        )
+    q, d = W.shape
+    constants = {"mean": mean, "scale": scale, "W": W.T}
+    single = {name: values.astype(np.float32) for name, values in constants.items()}
+    graph = helper.make_graph(
+        [
+            helper.make_node("Sub", ["X", "mean"], ["deviations"]),
+            helper.make_node("Div", ["deviations", "scale"], ["standardised"]),
+            helper.make_node("MatMul", ["standardised", "W"], ["Z"]),
+        ],
+        type(estimator).__name__,
+        [helper.make_tensor_value_info("X", TensorProto.FLOAT, [None, d])],
+        [helper.make_tensor_value_info("Z", TensorProto.FLOAT, [None, q])],
+        [numpy_helper.from_array(values, name) for name, values in single.items()],
+    )
+    opset = [helper.make_opsetid("", _OPSET)]
+    version = helper.find_min_ir_version_for(opset)  # which the runtimes of the operators read
+    model = helper.make_model(graph, opset_imports=opset, ir_version=version)
+    new = estimator.get_feature_names_out().tolist()
+    helper.set_model_props(model, {"columns": json.dumps(names), "new_features": json.dumps(new)})
+    return model
