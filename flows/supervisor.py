@@ -5,12 +5,12 @@ To start it again is the work of systemd or Compose (`deploy/`).
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from shutil import rmtree
+from typing import NoReturn
 
 from flows.errors import FlowError, SettingsError
 from flows.progress.interrupts import delay_interrupts
@@ -23,10 +23,10 @@ from flows.services.service import (
     ServiceRecord,
     Tell,
     free_port,
-    last_record,
     launch_process,
     live_record,
     log_end,
+    record_path,
     service_processes,
     services_folder,
     services_lock,
@@ -52,9 +52,8 @@ from storage import reports_folder
 NAME = "up"
 # All services in the order of their start: each may need those before it.
 _SERVICES = (SERVER, REPORTS, SCHEDULER, WORKERS, WORKER)
-# Seconds between two looks at the services. One that does not answer for so many seconds hangs; a
-# busy machine takes some.
-_EVERY, _SILENT = 5.0, 60.0
+# Seconds between two looks at the services.
+_EVERY = 5.0
 # More seconds than the slowest end of all services takes.
 _STOP_SECONDS = 120.0
 
@@ -85,7 +84,7 @@ def running_services() -> dict[str, str | None]:
 
 def why_ended() -> str:
     """Return why the last `up` ended by itself; empty if it did not, or if one runs."""
-    last = last_record(NAME)
+    last = ServiceRecord.find(record_path(NAME))
     return (last and last.ended) or ""
 
 
@@ -96,9 +95,6 @@ def run_supervised(settings: ServiceSettings, tell: Tell, shown: Callable[[bool]
     process supervises them; in that case this function returns at once.
     """
     avoid_proxies()
-    # The & of a script starts it with SIGINT ignored, which all that we start would inherit.
-    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
     own, why = ServiceRecord(name=NAME), ""
     with services_lock():
         if live_record(NAME):
@@ -127,8 +123,7 @@ def run_supervised(settings: ServiceSettings, tell: Tell, shown: Callable[[bool]
 
 def start_detached(settings: ServiceSettings) -> bool:
     """Let a process of its own run `run_supervised`; return whether another one does already."""
-    options = command_words(ServiceSettings, vars(settings))
-    command = ["flows.cli", "up", "--quiet", *options]
+    command = ["flows.cli", "up", "--quiet", *command_words(ServiceSettings, vars(settings))]
     with services_lock():
         started = set() if live_record(NAME) else {launch_process(command, NAME, {})}
     try:
@@ -144,15 +139,12 @@ def start_detached(settings: ServiceSettings) -> bool:
 
 def stop_all() -> list[ServiceRecord]:
     """End all services, whichever process started them; return the records of those that ran."""
-    if not services_folder().is_dir():
-        return []
     ran = service_records()
     # The supervisor may still be starting services, which it then has to end.
     supervisor = {each.process for each in ran if each.name == NAME and each.process}
     stop_processes(supervisor, _STOP_SECONDS)
     with services_lock():
-        if live_record(NAME) is None:  # no other process has started them again
-            _end_all()
+        _end_all()
     return ran
 
 
@@ -192,34 +184,23 @@ def _choose_ports(settings: ServiceSettings, names: Iterable[str], tell: Tell) -
     return ports
 
 
-def _look_after(services: list[Service], api: str) -> None:
-    """Return never; raise FlowError when a service has ended, or hangs."""
-    heard = dict.fromkeys((service.name for service in services), time.monotonic())
+def _look_after(services: Iterable[Service], api: str) -> NoReturn:
+    """Look at the services again and again; raise FlowError when one has ended, or hangs."""
     while True:
         time.sleep(_EVERY)
         # A process reports runs whose own process has died: to import Prefect takes much memory.
         if any(receipts_to_send(api)):
             environment = {**prefect_environment(), "PREFECT_API_URL": api}
             launch_process(["flows.tracking.client"], "lost-runs", environment)
-        for service in services:
-            why = ""
-            if live_record(service.name) is None:
-                why = "has ended"
-            elif service.is_ready():
-                heard[service.name] = time.monotonic()
-            elif time.monotonic() > heard[service.name] + _SILENT:
-                why = f"has not answered for {_SILENT:.0f} s"
-            if why:
-                end = log_end(service.name)
-                raise FlowError(f"the {service.title} {why}, so all else was ended; {end}")
+        for each in services:
+            each.is_well()
 
 
 def _end_all() -> None:
-    """End every service, last ones first, with all that they have started."""
-    for name in reversed(_SERVICES):
-        if name == WORKER and (worker := live_record(name)):
-            # It records the end of the runs that it has started.
-            stop_processes(service_processes(name) - {worker.process})
-        stop_processes(service_processes(name))
+    """End every service, with all that it has started."""
+    # The worker records the end of the runs that it has started, on the server.
+    if worker := live_record(WORKER):
+        stop_processes(service_processes(WORKER) - {worker.process})
+        stop_processes(service_processes(WORKER))
     stop_processes(service_processes())
     rmtree(services_folder() / TEMPORARY, ignore_errors=True)

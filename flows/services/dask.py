@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 from urllib.parse import urljoin
 
-from flows.services.service import HOST, HOSTS, Service, answer_of
+from flows.services.service import HOST, HOSTS, Service, answers
 from flows.settings.base import ServiceSettings
 
 # Share of the machine's memory for all workers together. The scheduler, the servers and the user
@@ -44,8 +44,7 @@ def dask_scheduler(port: int, dashboard_port: int) -> Service:
             *("distributed.cli.dask_scheduler", "--host", HOST, "--port", str(port)),
             *("--dashboard-address", f"{HOST}:{dashboard_port}"),
         ],
-        # The dashboard starts last.
-        is_ready=lambda: _count_workers(page) is not None,
+        is_ready=_workers_come(page, 0),  # the dashboard starts last
         environment=dask_environment(SCHEDULER_SETTINGS | origins),
     )
 
@@ -70,16 +69,14 @@ def dask_workers(settings: ServiceSettings, scheduler: Service) -> Service:
             # has no dashboard.
             *("--no-dashboard", "--dashboard-address", f"{HOST}:0"),
         ],
-        is_ready=lambda: (_count_workers(scheduler.page) or 0) >= count,
+        is_ready=_workers_come(scheduler.page, count),
     )
 
 
-def _count_workers(dashboard: str | None) -> int | None:
-    """Return the number of workers of the scheduler with this dashboard; None without answer."""
-    with suppress(KeyError, ValueError):
-        reply = answer_of(urljoin(str(dashboard), "/json/counts.json"))
-        return int(reply.json()["workers"]) if reply else None
-    return None
+def _workers_come(dashboard: str | None, count: int) -> Callable[[], bool]:
+    """Return what looks whether the scheduler with this dashboard has so many workers."""
+    counts = urljoin(str(dashboard), "/json/counts.json")
+    return partial(answers, counts, lambda reply: reply.json()["workers"] >= count)
 
 
 def dask_environment(configuration: Mapping[str, Any]) -> dict[str, str]:

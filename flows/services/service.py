@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,8 +26,11 @@ HOST = "127.0.0.1"
 HOSTS = (HOST, "localhost")
 # Environment variable of every process of a service, and of all processes that it starts.
 _MARK = "ISM_DASK_SERVICE"
-# Seconds within which a service has to be ready, and to end.
-_READY_SECONDS, _GRACE_SECONDS = 120.0, 10.0
+# A service that does not answer for so many seconds hangs; a busy machine takes some. It has more
+# to start.
+_SILENT_SECONDS, _START_SECONDS = 60.0, 60.0
+# Seconds within which a process has to end.
+_GRACE_SECONDS = 10.0
 _FOLDER_VARIABLES = ("ISM_DASK_HOME", "ISM_DASK_DATA", "PREFECT_HOME")
 # Folder of the temporary files of the services, below that of their records. Dask and Prefect use
 # folders with fixed names for them: in /tmp, these may belong to another user, who then decides
@@ -50,7 +53,7 @@ class ServiceRecord(ProcessRecord):
     @property
     def path(self) -> Path:
         """The file of the record."""
-        return services_folder() / f"{self.name}.json"
+        return record_path(self.name)
 
 
 def services_folder() -> Path:
@@ -58,23 +61,23 @@ def services_folder() -> Path:
     return home().absolute() / "services"
 
 
+def record_path(name: str) -> Path:
+    """Return the path of the record of the service `name`."""
+    return services_folder() / f"{name}.json"
+
+
 def log_path(name: str) -> Path:
     """Return the path of the log of the service `name`."""
     return services_folder() / f"{name}.log"
 
 
-def last_record(name: str) -> ServiceRecord | None:
-    """Return the record of the service `name`, which may have ended, or None."""
-    return ServiceRecord.find(services_folder() / f"{name}.json")
-
-
 def live_record(name: str) -> ServiceRecord | None:
     """Return the record of the service `name`, or None unless its process lives here."""
-    record = last_record(name)
+    record = ServiceRecord.find(record_path(name))
     return record if record and record.ended is None and record.process else None
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True)
 class Service:
     """A service to start: a process that stays up."""
 
@@ -87,6 +90,18 @@ class Service:
     is_ready: Callable[[], bool]  # returns whether it works
     # Environment variables of its process, for those that the user has not set.
     environment: Mapping[str, str] = field(default_factory=dict)
+    # Once it is started: its process, and when it last answered.
+    process: psutil.Popen = field(init=False)
+    heard: float = field(init=False)
+
+    def start(self, tell: Tell) -> None:
+        """Start the process, and record it."""
+        self.process = launch_process(self.command, self.name, self.environment)
+        self.heard = time.monotonic() + _START_SECONDS
+        pid, created = self.process.pid, process_start(self.process)
+        own = {"name": self.name, "address": self.address, "page": self.page}
+        ServiceRecord(pid=pid, created=created, **own).write()
+        tell(f"starting the {self.title} at {self.page or self.address} (process {pid})")
 
     def is_up(self, process: psutil.Process) -> bool:
         """Return whether the service is ready, and `process` is the one that answers on its ports.
@@ -99,13 +114,38 @@ class Service:
             heard = {each.laddr.port for each in sockets if each.status == psutil.CONN_LISTEN}
         return self.ports <= heard and self.is_ready()
 
+    def is_well(self) -> bool:
+        """Return whether the service works; raise FlowError if it has ended, or hangs."""
+        if self.is_up(self.process):
+            self.heard = max(self.heard, time.monotonic())
+            return True
+        why = "has ended"
+        if is_running(self.process):
+            if time.monotonic() < self.heard + _SILENT_SECONDS:
+                return False
+            why = f"has not answered for {_SILENT_SECONDS:.0f} s"
+        raise FlowError(f"the {self.title} {why}, so all else was ended; {log_end(self.name)}")
 
-def answer_of(address: str, seconds: float = 5.0, **more: Any) -> httpx.Response | None:
-    """Return the answer of a server if it is a good one, else None."""
-    with suppress(httpx.HTTPError, httpx.InvalidURL):
-        reply = httpx.get(address, timeout=seconds, **more)
-        return reply if reply.is_success else None
-    return None
+
+def start_services(services: Iterable[Service], tell: Tell) -> None:
+    """Start services, all at once, and wait until they work."""
+    for each in services:
+        each.start(tell)
+    while not all(each.is_well() for each in services):
+        time.sleep(0.2)
+
+
+def answers(
+    address: str, expected: Callable[[httpx.Response], bool] = lambda _: True, **more: Any
+) -> bool:
+    """Return whether a server gives a good answer, which is as expected.
+
+    Another program that listens on the port would answer something else.
+    """
+    with suppress(httpx.HTTPError, httpx.InvalidURL, LookupError, TypeError, ValueError):
+        reply = httpx.get(address, **more)
+        return reply.is_success and expected(reply)
+    return False
 
 
 def free_port(wanted: int) -> int:
@@ -128,31 +168,6 @@ def services_lock() -> Iterator[None]:
         make_folder(services_folder(), private=True)
         with lock_file(log_path("up")):
             yield
-
-
-def start_services(services: Sequence[Service], tell: Tell) -> None:
-    """Start services, all at once, and wait until they are ready."""
-    processes = [launch_process(each.command, each.name, each.environment) for each in services]
-    for service, process in zip(services, processes, strict=True):
-        ServiceRecord(
-            pid=process.pid,
-            created=process_start(process),
-            name=service.name,
-            address=service.address,
-            page=service.page,
-        ).write()
-        where = service.page or service.address
-        tell(f"starting the {service.title} at {where} (process {process.pid})")
-    for service, process in zip(services, processes, strict=True):
-        until, what = time.monotonic() + _READY_SECONDS, ""
-        while not service.is_up(process):
-            if process.poll() is not None:
-                what = f"ended with status {process.returncode}"
-            elif time.monotonic() > until:
-                what = f"did not become ready within {_READY_SECONDS:.0f} s"
-            if what:
-                raise FlowError(f"the {service.title} {what}; {log_end(service.name)}")
-            time.sleep(0.2)
 
 
 def launch_process(

@@ -11,10 +11,11 @@ import socket
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any
 from urllib.parse import unquote
 
 from flows.errors import FlowError
-from flows.services.service import HOST, HOSTS, Service, answer_of, live_record
+from flows.services.service import HOST, HOSTS, Service, answers, live_record
 from flows.settings.base import POOL
 from storage import home, reports_folder
 from storage.atomic import explain_os_errors, make_folder
@@ -97,7 +98,12 @@ def prefect_worker(api: str, pool: str | None = None) -> Service:
             *("prefect", "worker", "start", "--install-policy", "never"),
             *("--pool", served, "--type", "process", "--name", _WORKER_NAME),
         ],
-        is_ready=partial(_is_served, api, served),
+        is_ready=partial(
+            answers,
+            f"{api}/work_pools/{served}",
+            lambda reply: reply.json()["status"] == "READY",  # it has heard of a worker lately
+            auth=basic_auth(),
+        ),
         environment={
             **prefect_environment(),
             "PREFECT_API_URL": api,
@@ -106,12 +112,6 @@ def prefect_worker(api: str, pool: str | None = None) -> Service:
             "PREFECT_CLIENT_MAX_RETRIES": "7",
         },
     )
-
-
-def _is_served(api: str, pool: str) -> bool:
-    """Return whether the server has heard of a worker of the work pool lately."""
-    reply = answer_of(f"{api}/work_pools/{pool}", auth=basic_auth())
-    return reply is not None and reply.json()["status"] == "READY"
 
 
 def report_server(port: int) -> Service:
@@ -127,7 +127,7 @@ def report_server(port: int) -> Service:
             *("http.server", str(port), "--bind", HOST),
             *("--directory", str(reports_folder().absolute())),
         ],
-        is_ready=lambda: answer_of(address) is not None,
+        is_ready=partial(answers, address),
     )
 
 
@@ -204,7 +204,7 @@ def external_api_address() -> str | None:
         os.environ[_AUTH_VARIABLE] = unquote(password[0].removesuffix("@"))
         os.environ["PREFECT_API_URL"] = configured = without_password(configured)
     # It may be busy, and nothing else can be used in its place.
-    if configured and not is_healthy(configured, seconds=20.0):
+    if configured and not is_healthy(configured, timeout=20.0):
         raise FlowError(
             f"no Prefect server answers at {configured}, which PREFECT_API_URL names (such an "
             "address ends in /api); start it, or unset the variable"
@@ -223,8 +223,6 @@ def without_password(text: str) -> str:
     return _PASSWORD.sub("", text)
 
 
-def is_healthy(api: str, seconds: float = 5.0) -> bool:
+def is_healthy(api: str, **more: Any) -> bool:
     """Return whether a Prefect server answers whose API is at `api`."""
-    reply = answer_of(f"{api.rstrip('/')}/health", seconds)
-    # Another program that listens on the port would not reply like this.
-    return reply is not None and reply.text.strip() == "true"
+    return answers(f"{api.rstrip('/')}/health", lambda reply: reply.text.strip() == "true", **more)

@@ -20,14 +20,13 @@ from serving import LOOPBACK, answer_of, begun, flow_run_of, heard, listened, ru
 from support import EXACT, exact_fit
 from waiting import answers, ask, wait
 
-from flows import supervisor
 from flows.compute.session import Session
 from flows.errors import FlowError
 from flows.runs.fit import run_fit
+from flows.services import service
 from flows.services.liveness import is_running
 from flows.services.service import (
     Service,
-    ServiceRecord,
     live_record,
     service_processes,
     services_folder,
@@ -261,15 +260,18 @@ def test_ctrl_c_ends_all_of_it_and_the_runs_too(up, nightly):
 
 
 def test_a_service_that_hangs_is_given_up(monkeypatch):
-    monkeypatch.setattr(supervisor, "_EVERY", 0.01)
-    monkeypatch.setattr(supervisor, "_SILENT", 0.1)
-    services_folder().mkdir(parents=True)
-    (services_folder() / "hanging.log").write_text("last words\n")
+    for name, seconds in (("_START_SECONDS", 0.0), ("_SILENT_SECONDS", 0.1)):
+        monkeypatch.setattr(service, name, seconds)
     whole = {"name": "hanging", "title": "service that hangs", "address": "nowhere"}
-    ServiceRecord(name="hanging").write()  # this process, which lives
-    hanging = Service(command=[], is_ready=lambda: False, **whole)
-    with pytest.raises(FlowError, match=r"that hangs has not answered for 0 s.*last words"):
-        supervisor._look_after([hanging], "")
+    hanging = Service(command=["http.server", "0"], is_ready=lambda: False, **whole)
+    try:
+        with pytest.raises(FlowError, match=r"that hangs has not answered for 0 s.*hanging\.log"):
+            service.start_services([hanging], print)
+    finally:
+        stop_all()
+        hanging.process.wait()
+    with pytest.raises(FlowError, match=r"service that hangs has ended, so all else was ended"):
+        hanging.is_well()
 
 
 def test_ports_in_use(here, monkeypatch):
