@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ism_dask.rows.raw import ColumnMoments, project
+from ism_dask.rows.raw import ColumnMoments, filled, project
 from storage.atomic import exists_settled
 from storage.errors import RunNotFound, UnfitRows, misfit
 from storage.records import restored
@@ -70,6 +70,8 @@ class Model:
     labels : ndarray of shape (n,), optional
         The cluster of each row, if the run is one that clusters.
     sample : Sample, optional
+    gap_means : ndarray of shape (d,), optional
+        What `transform` fills gaps with, NaN in X; without them, such rows are refused.
     image_shape : tuple of int, optional
         (height, width) if a row is a picture.
     history : sequence of Mapping
@@ -90,6 +92,7 @@ class Model:
     statistics: ColumnMoments | None = None
     labels: NDArray[Any] | None = None
     sample: Sample | None = None
+    gap_means: NDArray[Any] | None = None
     image_shape: tuple[int, ...] | None = None
     history: Sequence[Mapping[str, Any]] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -101,6 +104,8 @@ class Model:
         shapes = {"components": (q, d), "mean": (d,), "scale": (d,), "eigenvalues": (q,)}
         if not q * d:
             raise misfit("components", f"of shape {self.components.shape}", "(q, d), q and d >= 1")
+        if self.gap_means is not None:
+            shapes["gap_means"] = (d,)
         _check_shapes(self, shapes)
         for name in shapes:
             values = getattr(self, name)
@@ -172,6 +177,8 @@ class Model:
                 f"`X` has shape {rows.shape} of {rows.dtype}; expected (n, {d}) of numbers: the "
                 "features that the model was fitted to, in the same order."
             )
+        if self.gap_means is not None:
+            rows = filled(rows, self.gap_means)
         bad = np.flatnonzero(~np.isfinite(rows).all(axis=1))
         if len(bad):
             raise UnfitRows(

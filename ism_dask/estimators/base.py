@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import replace
@@ -19,10 +19,10 @@ from sklearn.utils.validation import assert_all_finite, check_array, check_is_fi
 from ism_dask._types import Array
 from ism_dask._validation import check_bool, check_choice, check_seed
 from ism_dask.engines import EngineOptions
+from ism_dask.estimators.gaps import MEAN, check_missing, complete
 from ism_dask.estimators.input_rows import (
     array_checks,
     check_lazy,
-    check_no_missing,
     is_lazy,
     row_source,
 )
@@ -51,12 +51,16 @@ _PAIRS = 3
 class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
     """Computes new features row by row; `set_output` names their container."""
 
+    missing: str | None
     n_features_in_: int
+    gap_means_: Array | None
+    gap_counts_: Array | None
 
     def __sklearn_tags__(self) -> Tags:
-        """Declare that float32 stays float32, and that rows may be sparse."""
+        """Declare that float32 stays float32, and that rows may be sparse, and may have gaps."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = self.missing == MEAN
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
@@ -66,15 +70,15 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         `shape` is that of what `function` returns for a row, in the precision of X; without it, it
         returns one whole number for a row.
         """
-        X = row_source(X)
+        X, means = row_source(X), self.gap_means_
+        gaps = None if means is None else on_host(means), getattr(self, "feature_names_in_", ())
         if not is_lazy(X):
             checks = array_checks(self)
             X = validate_data(self, readable(X), reset=False, **checks, dtype=_FLOATS)
-            check_no_missing(X)
-            return function(X)
+            return function(complete(X, *gaps))
         check_lazy(X)
         validate_data(self, X, reset=False, skip_check_array=True)
-        function = partial(_on_finite_rows, function)
+        function = partial(_on_complete_rows, function, *gaps)
         if is_dask(X):
             X = X.rechunk({1: -1})
             if not shape:
@@ -356,6 +360,7 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         check_serves(self._solver, type(self))
         check_bool("`standardize`", self.standardize)
         check_seed(self.random_state)
+        check_missing(self.missing)
         if self.rotation is not None:
             check_choice("`rotation`", self.rotation, ROTATIONS)
 
@@ -375,9 +380,10 @@ def column_names(model: RowTransformer) -> list[str]:
     return [*map(str, getattr(model, "feature_names_in_", numbered))]
 
 
-def _on_finite_rows(function: Callable[[Array], Array], X: Array) -> Array:
+def _on_complete_rows(
+    function: Callable[[Array], Array], means: Array | None, names: Sequence[str], X: Array
+) -> Array:
     """Return a function of rows (b, d) that are read now, or raise a ValueError for bad numbers."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        check_no_missing(X)
+    X = complete(X, means, names)
     assert_all_finite(X, input_name="X")
     return function(X)

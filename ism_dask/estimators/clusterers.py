@@ -23,6 +23,7 @@ from ism_dask.engines import EngineOptions, Problem, as_engine
 from ism_dask.estimators.base import IKDR, watched_fit
 from ism_dask.estimators.dependence_problem import DependenceRows
 from ism_dask.estimators.fitted import rotated, solution_attributes
+from ism_dask.estimators.gaps import names_of, without_gaps
 from ism_dask.estimators.input_rows import (
     check_rows,
     in_given_order,
@@ -64,6 +65,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
     solver: str | Solver = "ism"
     engine: str | EngineOptions = "auto"
     standardize: bool = True
+    missing: str | None = None
     graph: str = "regularised"
     outer_tol: float = 0.01
     max_outer: int = 100
@@ -83,6 +85,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         self.check_parameters()
         given = row_source(X)
         X = rows_in_memory(check_rows(self, given), type(self).__name__)
+        X, gaps = without_gaps(self.missing, X, names_of(given))
         n = int(X.shape[0])
         self._check_clusters(n)
         validate_data(self, given, skip_check_array=True)
@@ -95,7 +98,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
             result, attributes = self._learned(X, guide)
             embedding = result.embedding
             U = embedding.shards.gather_fact(EMBEDDING)[:, :-1]
-            attributes |= {
+            attributes |= gaps | {
                 "embedding_": in_given_order(U, order),
                 "embedding_eigenvalues_": embedding.values,
                 **self._clustered(normalise_rows(U), guide, order),
@@ -249,7 +252,7 @@ class UnsupervisedIKDR(ClusteringIKDR):
     n_components : int, optional
         Number of new features q. Default: as many as clusters, if the rows vary in enough
         directions.
-    kernel, engine, standardize
+    kernel, engine, standardize, missing
         As in `SupervisedIKDR`, for the W of each round.
     solver : "ism" or Solver, default "ism"
         As in `SupervisedIKDR`, for the W of each round. With None as its `tol`, "ism" solves each
@@ -290,8 +293,9 @@ class UnsupervisedIKDR(ClusteringIKDR):
     affinity_ : Kernel
         The kernel that weighs the edges of the graph of the rows of `X W`; docs/clustering.md
         explains why it differs from `kernel_`.
-    components_, mean_, scale_, eigenvalues_, eigengap_, objective_, residual_, \
-    engine_, engine_error_, kernel_, report_, n_features_in_, feature_names_in_
+    components_, mean_, scale_, gap_means_, gap_counts_, eigenvalues_, eigengap_, \
+    objective_, residual_, engine_, engine_error_, kernel_, report_, n_features_in_, \
+    feature_names_in_
         As in `SupervisedIKDR`, for the W of the last round under the Gamma of `embedding_`.
     n_iter_, status_, history_
         As in `SupervisedIKDR`, for the fit of this W to the embedding before.
@@ -330,8 +334,8 @@ class AlternativeIKDR(ClusteringIKDR):
         normalised.) The part of the labels is spread over as many directions as there are classes,
         so `mu` must be well above 1. On the Face data, `mu=1` finds the twenty persons again, and
         `mu` from 20 up finds the poses.
-    n_clusters, n_components, kernel, solver, engine, standardize, graph, outer_tol, max_outer, \
-rotation, random_state
+    n_clusters, n_components, kernel, solver, engine, standardize, missing, graph, outer_tol, \
+max_outer, rotation, random_state
         As in `UnsupervisedIKDR`.
 
     Attributes
@@ -372,8 +376,8 @@ class SemiSupervisedIKDR(ClusteringIKDR):
     target : {"auto", "classes", "linear"}, default "auto"
         How to read the scores of each expert: as classes, or as numbers ("linear"). "auto" takes
         labels and whole numbers as classes.
-    n_clusters, n_components, kernel, solver, engine, standardize, graph, outer_tol, max_outer, \
-rotation, random_state
+    n_clusters, n_components, kernel, solver, engine, standardize, missing, graph, outer_tol, \
+max_outer, rotation, random_state
         As in `UnsupervisedIKDR`.
 
     Attributes

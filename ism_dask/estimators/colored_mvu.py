@@ -21,6 +21,7 @@ from ism_dask._validation import (
     positive_float,
 )
 from ism_dask.estimators.base import RowTransformer
+from ism_dask.estimators.gaps import check_missing, names_of, without_gaps
 from ism_dask.estimators.input_rows import check_rows, distinct_rows, in_given_order, row_order
 from ism_dask.estimators.unfolding_input import (
     SIDE_TARGETS,
@@ -85,6 +86,8 @@ default "auto"
     standardize : bool, default True
         Whether to scale the columns to mean 0 and standard deviation 1 first. Not for columns that
         all have one unit, such as coordinates or pixels.
+    missing : {"mean"} or None, default None
+        What to do about gaps in X, as in `PredictiveIKDR`.
     refine : bool, default True
         Whether to refine the leading eigenvectors of K, which keeps distances better.
     max_iter : int, default 5000
@@ -119,6 +122,8 @@ default "auto"
         stationary at `embedding_`; how the fit ended; and the number of steps of the refinement.
     mean_, scale_ : (d,) arrays
         Distances are those of `(X - mean_) / scale_`.
+    gap_means_, gap_counts_ : (d,) arrays or None
+        As in `PredictiveIKDR`.
     n_neighbors_, n_edges_, part_sizes_ : int, int, tuple of int
         Numbers of neighbours of a row and of pairs of neighbours; sizes of the parts of their graph
         before they were joined, largest first. Equal rows are one.
@@ -141,6 +146,7 @@ default "auto"
     n_eigenvectors: int | None = None
     nu: float = 1.0
     standardize: bool = True
+    missing: str | None = None
     refine: bool = True
     max_iter: int = 5000
 
@@ -157,11 +163,12 @@ default "auto"
         self._check_parameters()
         rows = rows_in_memory(X)
         X = check_rows(self, rows, ensure_min_features=1)
+        X, gaps = without_gaps(self.missing, X, names_of(rows))
         validate_data(self, rows, skip_check_array=True)
         target = checked_side(on_this_host(y), X.shape[0], self.target)
         with single_threaded_blas():
             fitted = self._unfolded(X, target)
-        self.__dict__.update(fitted)
+        self.__dict__.update(fitted | gaps)
         q, used = self.embedding_.shape[1], int(self.embedding_.any(axis=0).sum())
         if used < q:
             warnings.warn(
@@ -263,6 +270,7 @@ default "auto"
 
     def _check_parameters(self) -> None:
         check_choice("`target`", self.target, SIDE_TARGETS)
+        check_missing(self.missing)
         check_open_interval("`nu`", positive_float("`nu`", self.nu), *_WEIGHTS)
         for name in ("standardize", "refine"):
             check_bool(f"`{name}`", getattr(self, name))

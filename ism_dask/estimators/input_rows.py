@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
-from sklearn.utils import check_array, check_X_y, get_tags
-from sklearn.utils.validation import assert_all_finite, check_consistent_length
+from sklearn.utils import check_array, get_tags
+from sklearn.utils.validation import assert_all_finite
 
 from ism_dask._types import Array
 from ism_dask.gamma.row_values import readable, target_as_array
@@ -39,10 +39,10 @@ def is_lazy(X: Any) -> bool:
     return is_dask(X) or is_row_source(X)
 
 
-def check_rows(estimator: Any, X: Any, y: Any = None, **checks: Any) -> Any:
-    """Return the rows X (n, d) of a fit, and y if it is given, as arrays; rows read later stay.
+def check_rows(estimator: Any, X: Any, **checks: Any) -> Any:
+    """Return the rows X (n, d) of a fit as an array that may have gaps; rows read later stay.
 
-    Raise a ValueError if there are fewer than two rows or columns, or missing numbers.
+    Raise a ValueError if there are fewer than two rows or columns.
     """
     if is_lazy(X):
         if is_dask(X) and np.isnan(X.shape[0]):
@@ -50,18 +50,11 @@ def check_rows(estimator: Any, X: Any, y: Any = None, **checks: Any) -> Any:
         check_lazy(X)
         if min(X.shape) < 2:
             raise ValueError(f"X must have 2 rows and 2 features or more; got shape {X.shape}")
-        if y is None:
-            return X
-        check_consistent_length(X, y)
-        assert_all_finite(y, input_name="y")
-        return X, y
-    X = readable(X)
+        return X
     least = {"ensure_min_samples": 2, "ensure_min_features": 2}
     checks = {**array_checks(estimator), "dtype": "numeric", **least, **checks}
     with np.errstate(over="ignore", invalid="ignore"):  # sums of large numbers
-        checked = check_array(X, **checks) if y is None else check_X_y(X, y, **checks)
-    check_no_missing(checked if y is None else checked[0])
-    return checked
+        return check_array(readable(X), **checks)
 
 
 def array_checks(estimator: Any) -> dict[str, Any]:
@@ -78,27 +71,6 @@ def check_lazy(X: Any) -> None:
         raise ValueError(f"X must have rows and columns; got shape {X.shape}")
 
 
-def check_no_missing(X: Any) -> None:
-    """Raise a ValueError with advice if rows X (n, d) have NaN, the mark of a missing number."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        if X.dtype.kind != "f" or np.isfinite(X.sum()):  # a sum needs no (n, d) array of marks
-            return
-    if is_sparse(X):
-        gaps = np.isnan(X.data)
-        rows, columns = (np.unique(each[gaps]) for each in X.tocoo().coords)
-    else:
-        gaps = np.isnan(X)
-        rows, columns = (np.flatnonzero(gaps.any(axis=axis)) for axis in (1, 0))
-    if not len(rows):
-        return
-    raise ValueError(
-        f"Input X contains NaN: {len(rows)} of {X.shape[0]} rows have missing numbers, in "
-        f"{len(columns)} of {X.shape[1]} columns, the first number {columns[0]}. Fill "
-        "them in a pipeline, with scikit-learn's SimpleImputer(add_indicator=True), KNNImputer or "
-        "IterativeImputer, or drop these rows"
-    )
-
-
 def rows_in_memory(X: Any, what: str) -> Any:
     """Return X (n, d) in memory and dense, unless it is too large; `what` needs dense rows.
 
@@ -111,8 +83,7 @@ def rows_in_memory(X: Any, what: str) -> Any:
         if is_sparse(X):
             return X.toarray()
         rows = readable(np.asarray(X.read(0, X.shape[0]) if is_row_source(X) else X))
-        check_no_missing(rows)
-        assert_all_finite(rows, input_name="X")
+        assert_all_finite(rows, input_name="X", allow_nan=True)
         return rows
     n, d = X.shape
     if is_sparse(X) and d > MOST_SPARSE_COLUMNS:

@@ -63,6 +63,10 @@ default "auto"
         Limits of the steps, such as `ism_dask.solvers.Ascent(max_iter=200, max_seconds=60)`.
     standardize : bool, default True
         Whether to scale the features to mean 0 and standard deviation 1 first.
+    missing : {"mean"} or None, default None
+        What to do about gaps in X: NaN, None or pandas' NA. "mean" fills them with the mean of
+        their column over the rows of the fit that have it; `transform` takes the same means. None
+        raises an error that names the columns.
     rotation : {"varimax"} or None, default None
         "varimax" rotates W within its space, so that each new feature has few large weights. The
         space, J and distances between rows of `X W` do not change.
@@ -88,6 +92,9 @@ default "auto"
         nothing.
     mean_, scale_ : (d,) arrays
         Mean and scale of each feature: `transform` first computes `(X - mean_) / scale_`.
+    gap_means_, gap_counts_ : (d,) arrays or None
+        With `missing`: what is filled into the gaps of each column, and how many of its cells the
+        fit has filled.
     eigenvalues_ : (q,) array
         The diagonal of `W^T Phi W`, in descending order: its eigenvalues, unless `rotation` is
         set. Each is half the derivative of J with respect to the logarithm of the scale of its

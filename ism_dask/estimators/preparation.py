@@ -255,7 +255,8 @@ def standardisation_of(raw: Shards) -> Standardisation:
         bad = np.flatnonzero(~finite)
         raise ValueError(
             f"Input X contains NaN or infinity, in {len(bad)} columns, the first number {bad[0]}; "
-            "fill them, as scikit-learn's SimpleImputer does, or drop these rows"
+            'fit with missing="mean", fill them as scikit-learn\'s SimpleImputer does, or drop '
+            "these rows"
         )
     size = np.maximum(np.abs(columns.low), np.abs(columns.high))
     extreme = np.flatnonzero((size > LARGE) | ((size < 1 / LARGE) & (size > 0)))

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.utils.validation import column_or_1d
+from sklearn.utils.validation import assert_all_finite, check_consistent_length, column_or_1d
 
 from ism_dask._types import Array
 from ism_dask._validation import is_whole
 from ism_dask.estimators.dependence_problem import DependenceRows
+from ism_dask.estimators.gaps import names_of, without_gaps
 from ism_dask.estimators.input_rows import (
     check_rows,
     row_digests,
@@ -52,7 +54,8 @@ class SupervisedProblem:
     """What a supervised fit is to solve; nothing of the estimator, its parameters, is set.
 
     Rows with equal numbers in `groups` (n,) stay together in folds. Fitted arrays go to the
-    `library` that the rows came from; None stands for NumPy.
+    `library` that the rows came from; None stands for NumPy. X is without the `gaps` that these
+    fitted attributes tell of.
     """
 
     parameters: SupervisedBase
@@ -63,6 +66,7 @@ class SupervisedProblem:
     given: SideInformation | None = None
     groups: Array | None = None
     library: Device | None = None
+    gaps: Mapping[str, Array | None] = field(default_factory=dict)
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -244,7 +248,10 @@ def supervised_problem(
             "the labels or numbers that X W is to depend on"
         )
     y = column_target(on_this_host(y))
-    X, y = check_rows(parameters, on_this_host(row_source(X)), y, multi_output=y.ndim == 2)
+    names, X = names_of(X), check_rows(parameters, on_this_host(row_source(X)))
+    check_consistent_length(X, y)
+    with np.errstate(over="ignore", invalid="ignore"):  # sums of large numbers
+        assert_all_finite(y, input_name="y")
     most, d = parameters.max_features, X.shape[1]
     if not (most in (None, "auto", "significant") or (is_whole(most) and 1 <= most <= d)):
         raise ValueError(
@@ -253,12 +260,13 @@ def supervised_problem(
         )
     X = rows_in_memory(X, type(parameters).__name__)
     weights = row_weights(y, parameters.target, parameters.class_weight, sample_weight)
+    X, gaps = without_gaps(parameters.missing, X, names, weights)
     avoid, given = (
         None if side is None else SideInformation.from_columns(name, side, len(y), weights)
         for name, side in (("avoid", avoid), ("given", given))
     )
     groups = None if groups is None else checked_groups(parameters, groups, len(y))
-    return SupervisedProblem(parameters, X, y, weights, avoid, given, groups, library)
+    return SupervisedProblem(parameters, X, y, weights, avoid, given, groups, library, gaps)
 
 
 def checked_groups(parameters: SupervisedBase, groups: Any, n_rows: int) -> Array:

@@ -54,6 +54,7 @@ class SupervisedBase(IKDR):
     kernel: str | Kernel = "gaussian"
     target: str = "auto"
     standardize: bool = True
+    missing: str | None = None
     rotation: str | None = None
     avoid_weight: float = 10.0
     class_weight: dict[Any, float] | str | None = None
@@ -110,6 +111,7 @@ class SupervisedBase(IKDR):
             watched_fit(self),
         ):
             solution, attributes = self._fitted(ordered)
+            attributes |= problem.gaps
             if (library := problem.library) is not None:
                 attributes = {
                     name: library.put(value) if isinstance(value, np.ndarray) else value
@@ -280,7 +282,7 @@ default "auto"
         4,000 rows up, approximates Phi, and `engine_error_` says what that does to J; the other
         engines leave nothing out. An engine may also be an object with its options, such as
         `ism_dask.engines.EngineOptions("landmarks", tol=1e-3)`.
-    standardize, rotation, avoid_weight, class_weight, warm_start
+    standardize, missing, rotation, avoid_weight, class_weight, warm_start
         As in `PredictiveIKDR`.
     random_state : int, RandomState or None, default None
         Seed of the random starts, of the sample of rows that determines widths above 5,000 rows,
@@ -307,8 +309,9 @@ default "auto"
     engine_error_ : float
         Bound on the relative error of `objective_` due to approximation, without rounding: 0 if
         the engine leaves nothing out, infinite if the bound exceeds 1.
-    components_, mean_, scale_, eigenvalues_, eigengap_, contributions_, n_iter_, status_, \
-certificate_, kernel_, report_, classes_, n_features_in_, feature_names_in_
+    components_, mean_, scale_, gap_means_, gap_counts_, eigenvalues_, eigengap_, \
+contributions_, n_iter_, status_, certificate_, kernel_, report_, classes_, n_features_in_, \
+feature_names_in_
         As in `PredictiveIKDR`, without the words on `max_features`; docs/published.md explains how
         a fit may end.
 

@@ -122,6 +122,22 @@ def as_dense(X: Any) -> Array:
     return np.asarray(X.toarray() if is_sparse(X) else X)
 
 
+def filled(X: Any, means: Array) -> Any:
+    """Return rows X (n, d), dense or CSR, with the mean (d,) of its column in each gap, a NaN.
+
+    It is the one rule for gaps, of rows of a fit as of tables that are ingested.
+    """
+    gaps = np.isnan(X.data if is_sparse(X) else X)
+    if not gaps.any():
+        return X
+    whole = X.copy()
+    if is_sparse(X):
+        whole.data[gaps] = means[X.indices[gaps]]
+    else:
+        np.copyto(whole, means, where=gaps, casting="same_kind")
+    return whole
+
+
 class SparseRows:
     """A `RowSource` of sparse rows with few columns: it makes those dense that a task reads."""
 

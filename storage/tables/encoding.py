@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ism_dask.rows.raw import filled
 from storage.errors import TableError
 from storage.tables.schema import (
     BOOLEAN,
@@ -299,7 +300,8 @@ def _encode_features(
                 problems.infinite[feature.name] += int(too_large)
         if values.null_count:
             gap = values.is_null().to_numpy(zero_copy_only=False)
-            out[start:stop, gap] = np.asarray(feature.means)[:, None]
+            out[start:stop, gap] = np.nan
+            out[start:stop] = filled(out[start:stop].T, np.array(feature.means)).T
             if schema.options.missing == REFUSE:
                 problems.gaps[feature.name] += values.null_count
     for row, feature in enumerate(schema.indicated, start=stop):

@@ -97,6 +97,7 @@ CHECKS = parametrize_with_checks(
     [
         PredictiveIKDR(1, solver=Ascent(max_iter=5)),
         SupervisedIKDR(),
+        SupervisedIKDR(missing="mean"),
         UnsupervisedIKDR(max_outer=3),
         SemiSupervisedIKDR(3, max_outer=3),
         AlternativeIKDR(max_outer=3),
