@@ -25,7 +25,7 @@ from ism_dask.solvers import ISM, Ascent
 from ism_dask.status import Status
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnx import ModelProto, NodeProto
 
 _CLUSTERERS = (AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR)
 _SUPERVISED = (PredictiveIKDR, SupervisedIKDR)
@@ -47,9 +47,10 @@ _SINGLE = np.finfo(np.float32)
 def to_onnx(estimator: IKDR) -> ModelProto:
     """Return `transform` of a fitted estimator as a model of ONNX, of Sub, Div and MatMul.
 
-    It takes rows `X` (n, d) in float32, without missing numbers, and returns the new features `Z`
-    (n, q) in float32. The names of the columns and of the new features are among the properties of
-    the model, as JSON. It needs the package onnx: `pip install 'ism-dask[export]'`.
+    It takes rows `X` (n, d) in float32 and returns the new features `Z` (n, q) in float32. With
+    `missing="mean"`, IsNaN and Where fill gaps first; else X is to have none. The names of the
+    columns and of the new features are among the properties of the model, as JSON. It needs the
+    package onnx: `pip install 'ism-dask[export]'`.
 
     Examples
     --------
@@ -82,11 +83,19 @@ def to_onnx(estimator: IKDR) -> ModelProto:
             "unit, and fit again"
         )
     q, d = W.shape
-    constants = {"mean": mean, "scale": scale, "W": W.T}
+    fill: list[NodeProto] = []
+    constants, rows = {"mean": mean, "scale": scale, "W": W.T}, "X"
+    if estimator.gap_means_ is not None:
+        constants["gap_means"], rows = on_host(estimator.gap_means_), "filled"
+        fill = [
+            helper.make_node("IsNaN", ["X"], ["gaps"]),
+            helper.make_node("Where", ["gaps", "gap_means", "X"], [rows]),
+        ]
     single = {name: values.astype(np.float32) for name, values in constants.items()}
     graph = helper.make_graph(
         [
-            helper.make_node("Sub", ["X", "mean"], ["deviations"]),
+            *fill,
+            helper.make_node("Sub", [rows, "mean"], ["deviations"]),
             helper.make_node("Div", ["deviations", "scale"], ["standardised"]),
             helper.make_node("MatMul", ["standardised", "W"], ["Z"]),
         ],

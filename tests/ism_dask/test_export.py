@@ -71,6 +71,14 @@ def test_a_model_of_onnx_computes_the_new_features_in_single_precision(model):
         assert_array_less(np.abs(found - Z), 2 * np.finfo(np.float32).eps * sizes)
 
 
+def test_a_model_of_onnx_fills_gaps_with_the_means_of_the_fit():
+    gappy = np.where(X.max(axis=0) * 0.8 < X, np.nan, X)
+    model = hsic_model(2, missing="mean").fit(gappy, Y)
+    exported = to_onnx(model)
+    onnx.checker.check_model(exported, full_check=True)
+    assert_allclose(computed(exported, gappy), model.transform(gappy), atol=1e-4)
+
+
 def test_a_model_of_onnx_knows_the_names_of_its_columns():
     properties = {each.key: each.value for each in to_onnx(fitted()).metadata_props}
     assert json.loads(properties["columns"]) == list(FRAME)
