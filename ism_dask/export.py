@@ -51,15 +51,6 @@ def to_onnx(estimator: IKDR) -> ModelProto:
     `missing="mean"`, IsNaN and Where fill gaps first; else X is to have none. The names of the
     columns and of the new features are among the properties of the model, as JSON. It needs the
     package onnx: `pip install 'ism-dask[export]'`.
-
-    Examples
-    --------
-    >>> from sklearn.datasets import load_wine
-    >>> from ism_dask import PredictiveIKDR, to_onnx
-    >>> X, y = load_wine(return_X_y=True)
-    >>> model = to_onnx(PredictiveIKDR(2).fit(X, y))
-    >>> [node.op_type for node in model.graph.node]
-    ['Sub', 'Div', 'MatMul']
     """
     if not isinstance(estimator, IKDR):
         raise TypeError(

@@ -213,10 +213,30 @@ def runs(*, output: Output) -> None:
     output.finish({"command": "runs", **answer})
 
 
-def show(name: RunName, *, output: Output) -> None:
-    """Show a saved run: figures, how far to trust them, weights, configuration."""
+def show(
+    name: RunName,
+    *,
+    row: Annotated[
+        int | None,
+        typer.Option(help="Show why this row of its data set, from 0, has its new features."),
+    ] = None,
+    output: Output,
+) -> None:
+    """Show a saved run: figures, how far to trust them, weights, configuration.
+
+    Or one row: what each column adds to its new features.
+    """
     from flows.reports.summary import View, full_json, summary_of  # noqa: PLC0415
 
+    if row is not None:
+        from flows.reports.fits import row_table  # noqa: PLC0415
+        from flows.runs.transform import explain_row  # noqa: PLC0415
+
+        explained = explain_row(name, row)
+        output.say(f"what each column of row {row} adds to its new features in the run {name}")
+        output.show(row_table(explained, ""))
+        output.finish({"command": "show", "run": name, **explained.to_json()})
+        return
     view = View.of(name)
     summary = summary_of(view)
     output.say(f"{name} ({view.run.kind}, saved {view.run.created:%Y-%m-%d %H:%M} UTC)")

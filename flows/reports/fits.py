@@ -14,6 +14,7 @@ from flows.results.runs import (
     Certainty,
     ClusterResult,
     CrossvalResult,
+    ExplainedRow,
     FitResult,
     Selection,
     largest,
@@ -27,6 +28,8 @@ from storage import Model
 
 # Columns in the table of the largest shares, and the title of the column of weights.
 _SHARES, _WEIGHTS = 10, "largest weights (standardised)"
+# The most columns in the table of a row.
+_ROW_COLUMNS = 20
 # Columns that the first sentence on clusters names, and the share of the variance between the
 # clusters above which a column tells them apart.
 _NAMED, _APART = 3, 0.5
@@ -62,6 +65,7 @@ def fit_summary(result: FitResult, model: Model | None) -> Summary:
         blocks=(
             Block("What was found", pictures=tuple(figures.findings(result, model))),
             features_block(result, model),
+            _rows(result),
             *([_dimensions(result, result.dimensions)] if result.dimensions else []),
             *([] if selection is None else [_selection(selection, result.status)]),
             *([] if certainty is None else [certainty_block(certainty)]),
@@ -111,6 +115,7 @@ def cluster_summary(result: ClusterResult, model: Model | None) -> Summary:
             Block("Clusters", tables=tuple(clusters)),
             Block("What was found", pictures=tuple(figures.findings(result, model))),
             features_block(result, model),
+            _rows(result),
             Block("How it went", pictures=tuple(figures.course(result, model))),
             Block("How far to trust it", facts=fit_quality(result)),
         ),
@@ -247,6 +252,28 @@ def features_block(result: FitResult | ClusterResult, model: Model | None) -> Bl
         pictures=tuple(figures.components(model)),
         style="images" if images else "weights",
     )
+
+
+def _rows(result: FitResult | ClusterResult) -> Block:
+    """Return why two rows of a run are where they are, if its record says so."""
+    captions = (say("rows.nearest"), say("rows.farthest"))
+    tables = [row_table(*each) for each in zip(result.explained, captions, strict=False)]
+    about = say("rows.about") if tables else ""
+    return Block("Why is this row here?", about, tables=tuple(tables), detail=True)
+
+
+def row_table(explained: ExplainedRow, caption: str) -> Table:
+    """Return what the columns of a row add to its new features."""
+    new, shown = np.array(explained.new_features), explained.columns[:_ROW_COLUMNS]
+    lines = [(each.feature, number(each.value), np.array(each.added)) for each in shown]
+    if others := explained.n_columns - len(shown):
+        lines.append((f"{others} others", "", new - sum(added for *_, added in lines)))
+    *rows, foot = (
+        (name, value, *(f"{each:+.3g}" for each in added))
+        for name, value, added in [*lines, (f"row {explained.row}", "", new)]
+    )
+    names = ("column", "value", *map(new_feature, range(len(new))))
+    return Table(caption, names, tuple(rows), (foot,))
 
 
 def _dimensions(result: FitResult, tried: Sequence[DimensionTrial]) -> Block:

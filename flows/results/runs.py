@@ -196,6 +196,25 @@ def largest(
 
 
 @dataclass(frozen=True, kw_only=True)
+class ColumnOfRow(JsonRecord):
+    """The value of an original feature in a row, and what it adds to each new feature."""
+
+    feature: str
+    value: float
+    added: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExplainedRow(JsonRecord):
+    """Why a row has its new features: they are the sums of what the columns add."""
+
+    row: int  # its number in the data set, from 0
+    new_features: tuple[float, ...]
+    n_columns: int  # of the data set
+    columns: tuple[ColumnOfRow, ...]  # all or some, the one that adds most first
+
+
+@dataclass(frozen=True, kw_only=True)
 class FittedW(FitEnding):
     """The report of a run on its W, fitted to labels or clusters."""
 
@@ -215,6 +234,8 @@ class FittedW(FitEnding):
     dimensions: tuple[DimensionTrial, ...] | None = None
     # What remains of the dependence on a label to avoid, if there is one.
     avoided: Avoidance | None = None
+    # Of the rows in the saved sample: the nearest to the mean of the new features, the farthest.
+    explained: tuple[ExplainedRow, ...] = ()
 
     @property
     def predicts(self) -> bool:

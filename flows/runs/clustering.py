@@ -57,8 +57,8 @@ def cluster_and_save(settings: ClusterSettings, data: Dataset) -> ClusterResult:
             rounds=tuple(model.rounds_),
             **run_facts(run, fitted, settings, data),
         )
-        save_fitted(result, fitted, settings, data, labels, check=this.lease.check, labels=labels)
-    return result
+        of_run: dict[str, Any] = {"check": this.lease.check, "labels": labels}
+        return save_fitted(result, fitted, settings, data, labels, **of_run)[0]
 
 
 def run_cluster(settings: ClusterSettings) -> ClusterResult:

@@ -15,15 +15,15 @@ from flows.builtin.catalogue import DATASETS
 from flows.compute.connection import check_files_visible
 from flows.errors import SettingsError
 from flows.progress.watching import progress_note, report_progress
-from flows.results.runs import IngestResult
+from flows.results.runs import ColumnOfRow, ExplainedRow, IngestResult, column_names
 from flows.runs.table_ingestion import ingest_table, store_labelled
 from flows.settings.base import IngestSettings
 from flows.settings.choices import label_keys
 from flows.settings.fields import split_names
 from flows.settings.runs import PREDICTION, SIDES, SavedRunSettings, SearchSettings
-from ism_dask.rows.raw import tile_dtype
+from ism_dask.rows.raw import column_contributions, tile_dtype
 from ism_dask.selection.rules import RULES
-from storage import Dataset, ZarrRows, open_dataset
+from storage import Dataset, Model, ZarrRows, open_dataset
 from storage.dataset import RowSubset
 from storage.tables.schema import AUTO, CLASSES, NUMBERS, label_key
 
@@ -271,6 +271,19 @@ def row_batches(X: Any) -> Iterator[tuple[int, Array]]:
     for start in range(0, len(X), _ROWS_PER_READ):
         stop = min(start + _ROWS_PER_READ, len(X))
         yield start, X[start:stop] if isinstance(X, np.ndarray) else X.read(start, stop)
+
+
+def explained_row(model: Model, data: Dataset, row: int, count: int | None = None) -> ExplainedRow:
+    """Return what the columns of a row of a data set add to its new features; `count` if given."""
+    X = data.X.read(row, row + 1).astype(np.float64)
+    added = column_contributions(X, model.mean, model.scale, model.components)[0]
+    names, most = column_names(data, len(added)), np.argsort(-np.abs(added).max(axis=1))
+    columns = [
+        ColumnOfRow(feature=names[j], value=float(X[0, j]), added=tuple(added[j].tolist()))
+        for j in most[:count]
+    ]
+    sums = tuple(added.sum(axis=0).tolist())
+    return ExplainedRow(row=row, new_features=sums, n_columns=len(added), columns=tuple(columns))
 
 
 def target_of(y: Array, target: str = "auto") -> str:

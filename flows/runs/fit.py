@@ -51,7 +51,7 @@ def fit_and_save(
             certainty=None if certainty is None else _certainty_record(certainty, data),
             **run_facts(run, fitted, settings, data),
         )
-        model = save_fitted(
+        return save_fitted(
             result,
             fitted,
             settings,
@@ -60,7 +60,6 @@ def fit_and_save(
             check=this.lease.check,
             class_names=labelled.class_names,
         )
-    return result, model
 
 
 def run_fit(settings: FitSettings) -> FitResult:

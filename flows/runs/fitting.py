@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from functools import reduce
 from importlib.metadata import version
 from operator import add
@@ -27,7 +27,7 @@ from flows.results.runs import (
     SettingTried,
     largest,
 )
-from flows.runs.data import Array, row_batches, target_of
+from flows.runs.data import Array, explained_row, row_batches, target_of
 from flows.settings.choices import fitted_kernel, kernel_record
 from flows.settings.runs import ALL, DEPENDENCE, PREDICTION, SavedRunSettings, SearchSettings
 from ism_dask import PredictiveIKDR, SupervisedIKDR
@@ -43,11 +43,12 @@ from storage import Dataset, Model, Sample, run_folder, save_model
 from storage.runs import RESULT
 
 M = TypeVar("M", bound=IKDR)
+R = TypeVar("R", FitResult, ClusterResult)
 
 _PACKAGES = ("ism-dask", "numpy", "scipy", "scikit-learn", "dask", "zarr")
 # A model is saved with the new features of this many rows, for scatter plots.
 _SAMPLE_SIZE = 2000
-# A result lists this many trials of a selection, and weights of each new feature.
+# A result lists this many trials of a selection, weights of each new feature, and columns of a row.
 _TRIED, _TOP = 5, 5
 
 
@@ -232,7 +233,7 @@ def saved_record(settings: SavedRunSettings, result: RunResult) -> dict[str, Any
 
 
 def save_fitted(
-    result: FitResult | ClusterResult,
+    result: R,
     fitted: FittedModel[Any],
     settings: SavedRunSettings,
     data: Dataset,
@@ -240,8 +241,8 @@ def save_fitted(
     *,
     check: Callable[[], None],
     **more: Any,
-) -> Model:
-    """Save a fitted model as the run of its result, and return what is saved.
+) -> tuple[R, Model]:
+    """Save a fitted model as the run of its result, and return both as they are saved.
 
     `values` (n,) are the class, number or cluster of each row; the saved sample of rows has them.
     `check` raises an error if the run is another process's by now; it is called at the last moment.
@@ -260,11 +261,16 @@ def save_fitted(
         history=[asdict(each) for each in model.history_],
         feature_names=data.feature_names,
         table=data.info.table and data.info.table["schema"],
-        **saved_record(settings, result),
         **more,
     )
+    deviation = np.maximum(statistics.deviation, np.finfo(np.float32).tiny)
+    distances = np.linalg.norm((sample.points - statistics.mean) / deviation, axis=1)
+    ends = sample_rows(len(data.X), settings.seed)[[distances.argmin(), distances.argmax()]]
+    rows = tuple(explained_row(record, data, row, _TOP) for row in ends.tolist())
+    result = replace(result, explained=rows)
+    record = replace(record, **saved_record(settings, result))
     save_model(result.run, record, check=check)
-    return record
+    return result, record
 
 
 def sample_rows(n: int, seed: int) -> Array:

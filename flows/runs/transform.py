@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from flows.errors import FlowError, SettingsError
 from flows.progress.watching import report_progress
-from flows.runs.data import ensure_stored
+from flows.reports.summary import View
+from flows.results.runs import ExplainedRow
+from flows.runs.data import ensure_stored, explained_row
 from flows.settings.base import TransformSettings
 from flows.settings.choices import is_table
 from ism_dask.rows.raw import ColumnMoments
@@ -157,6 +159,23 @@ def transform_rows(
         "ignored": ignored_columns(table, schema),
         "drift": rows.drift(),
     }
+
+
+def explain_row(run: str, row: int) -> ExplainedRow:
+    """Return what the columns of a row of a run's data set add to its new features.
+
+    Raise a SettingsError if there is no such row, a FlowError if the data set has changed since.
+    """
+    view = View.of(run)
+    result, model = view.result, view.model or load_model(run)  # its error says which runs have one
+    data = ensure_stored(result.dataset, result.settings["split"])
+    if data.data_hash != result.data_hash:
+        raise FlowError(f"{data.name} has other rows than the run {run!r} had; compute it again")
+    n = len(data.X)
+    if not 0 <= row < n:
+        message = f"`row` is {row}; {data.name} has {n:,} rows, expected 0 to {n - 1}"
+        raise SettingsError(message, "row")
+    return explained_row(model, data, row)
 
 
 def _open_rows(model: Model, source: str, split: str | None) -> tuple[Table, TableSchema]:

@@ -117,18 +117,6 @@ class _Projector(RowTransformer):
         Returns
         -------
         (n, d, q) array, in the precision of `transform(X)`; a lazy Dask array for a Dask array.
-
-        Examples
-        --------
-        >>> from sklearn.datasets import load_wine
-        >>> from ism_dask import PredictiveIKDR
-        >>> X, y = load_wine(return_X_y=True)
-        >>> fitted = PredictiveIKDR(2).fit(X, y)
-        >>> contributions = fitted.explain(X)
-        >>> contributions.shape
-        (178, 13, 2)
-        >>> bool(abs(contributions.sum(axis=1) - fitted.transform(X)).max() < 1e-12)
-        True
         """
         check_is_fitted(self)
         return self._affine(X, column_contributions, "explain", self.n_features_in_)

@@ -10,6 +10,8 @@ import pytest
 from support import store_own
 
 from flows.errors import FlowError
+from flows.reports.summary import View, summary_of
+from flows.results.runs import column_names
 from flows.runs.crossval import run_crossval
 from flows.runs.fit import run_fit
 from flows.settings.runs import CrossvalSettings, FitSettings
@@ -17,7 +19,9 @@ from storage import (
     Model,
     list_runs,
     load_model,
+    open_dataset,
     open_run,
+    remove_dataset,
     remove_run,
     report_path,
     reports_folder,
@@ -106,6 +110,79 @@ def test_a_run_is_shown(here, results, kind):
         assert len(answer["loadings"][0]) == made.columns
         last = answer["history"][-1]["eigenvalues"]
         assert last == pytest.approx(answer["metrics"]["eigenvalues"], rel=0.01)
+
+
+def _added(run, row):
+    """Return by the definition what each column of a row adds to each new feature: (d, q)."""
+    model, made = load_model(run), View.of(run).result
+    x = open_dataset(made.dataset).X.read(row, row + 1)[0]
+    return ((x - model.mean) / model.scale)[:, None] * model.components.T
+
+
+@pytest.mark.usefixtures("results")
+@pytest.mark.parametrize(("run", "columns"), [("mine", 13), ("fit", 13), ("cluster", 64)])
+def test_a_row_is_explained_by_what_its_columns_add(here, run, columns):
+    added, words = _added(run, 17), ("show", run, "--row", 17)
+    answer = here(*words, "--json").answer
+    assert [answer[key] for key in ("command", "run", "row")] == ["show", run, 17]
+    np.testing.assert_allclose(answer["new_features"], added.sum(axis=0))
+    found = {each["feature"]: each["added"] for each in answer["columns"]}
+    names = column_names(load_model(run), columns)
+    assert set(found) == set(names)
+    np.testing.assert_allclose([found[name] for name in names], added)
+    sizes = [np.abs(each).max() for each in found.values()]
+    assert sizes == sorted(sizes, reverse=True)
+    lines = [line.split() for line in here(*words).out.splitlines()]
+    shown = [line for line in lines if line[-1:] and line[-1][0] in "+-"]
+    assert [line[0] for line in shown[:-1]][:20] == [*found][:20]
+    listed = np.array([list(map(float, line[-added.shape[1] :])) for line in shown])
+    np.testing.assert_allclose(listed[:-1].sum(axis=0), listed[-1], atol=0.02)
+    np.testing.assert_allclose(listed[-1], added.sum(axis=0), rtol=0.01)
+
+
+@pytest.mark.parametrize("run", ["mine", "cluster"])
+def test_a_report_explains_the_nearest_row_and_the_farthest(results, run):
+    model, data = load_model(run), open_dataset(results[run].dataset)
+    Z = model.transform(data.X.read(0, len(data.X)))
+    distances = np.linalg.norm((Z - Z.mean(axis=0)) / Z.std(axis=0), axis=1)
+    ends = [each.row for each in results[run].explained]
+    assert ends == [distances.argmin(), distances.argmax()]
+    for each in results[run].explained:
+        for column, added in zip(each.columns, _largest_rows(_added(run, each.row)), strict=True):
+            np.testing.assert_allclose(column.added, added)
+    (block,) = (b for b in summary_of(View.of(run)).blocks if b.title == "Why is this row here?")
+    assert [table.foot[0][0] for table in block.tables] == [f"row {row}" for row in ends]
+    assert block.tables[0].rows[-1][0] == f"{results[run].columns - 5} others"
+
+
+def _largest_rows(added):
+    return added[np.argsort(-np.abs(added).max(axis=1))[:5]]
+
+
+@pytest.mark.usefixtures("results")
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("mine", "--row", 178), "`--row` is 178; wine has 178 rows, expected 0 to 177"),
+        (("mine", "--row", -1), "`--row` is -1"),
+        (("mine", "--row", "1.5"), "'--row'"),
+        (("crossval", "--row", 1), "has results but no model"),
+        (("min", "--row", 1), "did you mean 'mine'?"),
+    ],
+)
+def test_a_row_that_is_not_there_is_refused(here, words, message):
+    assert message in here("show", *words).failed(2)
+
+
+def test_a_row_of_other_data_than_those_of_the_run_is_refused(here):
+    store_own(100)
+    run_fit(FitSettings(dataset="own", n_components=1, criterion="dependence", run="mine"))
+    assert here("show", "mine", "--row", 0).status == 0
+    remove_dataset("own")
+    store_own(100, y=np.arange(100) % 2)
+    assert "own has other rows than the run 'mine' had" in here("show", "mine", "--row", 0).failed(
+        1
+    )
 
 
 def test_a_sample_is_of_two_thousand_rows_and_the_same_for_a_seed():
