@@ -20,7 +20,7 @@ from rich.markup import escape
 from flows.cli import compute, run_file, services, stored
 from flows.cli.options import Command, CommandGroup, with_options
 from flows.errors import FailureAnswered, FlowError, Interrupted, SettingsError
-from flows.progress.interrupts import exit_process, install_signal_handlers, was_interrupted
+from flows.progress.interrupts import INTERRUPTED, exit_process, install_signal_handlers
 from flows.text import printable
 
 _DEBUG = "ISM_DASK_DEBUG"
@@ -117,6 +117,7 @@ def _run_command() -> int:
     try:
         _check_arguments()
         status = int(app(prog_name=app.info.name, standalone_mode=False) or 0)
+        sys.stdout.flush()  # a reader that has gone is an error here, and not at exit
         # Typer ends silently if the interruption came before the command itself ran.
         return _report_error("interrupted", status) if status == Interrupted.status else status
     except (KeyboardInterrupt, typer.Abort):
@@ -129,7 +130,7 @@ def _run_command() -> int:
     except _CommandLineError as error:
         return _report_error(f"{error.format_message()} (ism-dask --help)", SettingsError.status)
     except Exception as error:
-        if was_interrupted() and not isinstance(error, Interrupted):
+        if INTERRUPTED.is_set() and not isinstance(error, Interrupted):
             return _report_error("interrupted", Interrupted.status)
         status = getattr(error, "status", FlowError.status)
         return _report_error(_message(error), status, answered=isinstance(error, FailureAnswered))
@@ -165,6 +166,6 @@ def _report_error(message: str, status: int, *, answered: bool = False) -> int:
         traceback.print_exc()
     line = printable(" ".join(message.split()))
     if "--json" in sys.argv and not answered:
-        print(json.dumps({"error": line, "status": status}))
+        print(json.dumps({"error": line, "status": status}), flush=True)
     print("ism-dask:", line, file=sys.stderr)
     return status

@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +98,9 @@ class Service:
         """Start the process, and record it."""
         self.process = launch_process(self.command, self.name, self.environment)
         self.heard = time.monotonic() + _START_SECONDS
+        record = ServiceRecord(name=self.name, address=self.address, page=self.page)
         pid, created = self.process.pid, process_start(self.process)
-        own = {"name": self.name, "address": self.address, "page": self.page}
-        ServiceRecord(pid=pid, created=created, **own).write()
+        replace(record, pid=pid, created=created).write()
         tell(f"starting the {self.title} at {self.page or self.address} (process {pid})")
 
     def is_up(self, process: psutil.Process) -> bool:

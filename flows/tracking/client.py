@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from http import HTTPStatus
 from time import time
 from typing import Any
@@ -126,7 +125,7 @@ def deliver(receipt: RunReceipt) -> None:
                 ending = Cancelled(message="It was to be cancelled, and its process ended.")
             if receipt.state:
                 ending = State(**receipt.state)
-            receipt = send_page(receipt, client)
+            send_page(receipt, client)
             # One that is to begin again, such as a suspended one, does not end.
             if known in _UNFINISHED:
                 client.set_flow_run_state(run.id, ending, force=True)
@@ -134,15 +133,11 @@ def deliver(receipt: RunReceipt) -> None:
     receipt.remove()
 
 
-def send_page(receipt: RunReceipt, client: SyncPrefectClient) -> RunReceipt:
-    """Send the server the page that it does not have; return the receipt without it."""
-    if not receipt.page:
-        return receipt
-    run = UUID(receipt.run)
-    client.create_artifact(ArtifactCreate(type="markdown", flow_run_id=run, **receipt.page))
-    sent = replace(receipt, page={})
-    sent.write()
-    return sent
+def send_page(receipt: RunReceipt, client: SyncPrefectClient) -> None:
+    """Send the server the page in a receipt, if there is one."""
+    if receipt.page:
+        page: dict[str, Any] = {"flow_run_id": UUID(receipt.run), **receipt.page}
+        client.create_artifact(ArtifactCreate(type="markdown", **page))
 
 
 def _end_tasks(client: SyncPrefectClient, run: UUID, ended: StateType) -> None:

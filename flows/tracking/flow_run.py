@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partialmethod
@@ -27,7 +27,7 @@ from prefect.utilities.urls import url_for
 from rich.console import Console
 
 from flows.errors import FlowError, Interrupted, RunHeldError
-from flows.progress.interrupts import skip_exit_handlers, was_interrupted
+from flows.progress.interrupts import INTERRUPTED, SKIP_EXIT_HANDLERS
 from flows.progress.watching import (
     in_context,
     progress_log,
@@ -45,6 +45,7 @@ from flows.tracking.client import (
     ServerUnreachable,
     deliver,
     prefect_client,
+    send_page,
     send_receipts,
     server_address,
     temporary_settings,
@@ -52,6 +53,9 @@ from flows.tracking.client import (
 from flows.tracking.live import LiveRun
 from flows.tracking.server import check_disk, report_url, without_password
 from storage import StorageError
+
+# Seconds that a run with a result waits for a server that is away, and between two attempts.
+_PATIENCE, _RETRY_SECONDS = 180.0, 2.0
 
 
 def _lower_cancelled(record: logging.LogRecord) -> bool:
@@ -66,11 +70,7 @@ logging.getLogger("prefect.task_runs").addFilter(_lower_cancelled)
 
 def is_transient(_task: Any, _run: Any, state: State[Any]) -> bool:
     """Return whether a failed task may succeed later: its network or its cluster was away."""
-    try:
-        state.result()
-    except Exception as error:
-        return bool(getattr(error, "transient", False))
-    return False
+    return bool(getattr(state.result(raise_on_failure=False), "transient", False))
 
 
 @task(
@@ -112,7 +112,7 @@ def run_flow(flow: Flow[..., Any], settings: FlowSettings) -> Any:
         with in_context(begun=begun), temporary_settings("flows", heartbeat_frequency=None):
             run_by_prefect(flow, made, parameters)
     except (Abort, Exception) as error:
-        if not (begun and begun[0].has_ended):
+        if not begun or begun[0].outcome is None:
             if not isinstance(error, Abort | FailedRun | HTTPError):
                 raise
             check_disk()
@@ -142,35 +142,20 @@ class TrackedRun(LiveRun):
         )
         # Prefect allows no other letters.
         key = re.sub("[^a-z0-9]", "-", "-".join((kind, *settings.subject)).lower())
-        super().__init__(receipt, key, f"{kind} {settings.title}")
+        super().__init__(run, receipt, key, f"{kind} {settings.title}")
         url = url_for("flow-run", obj_id=run.id)
         # Its id, and the address of its page, None without a UI.
         self.facts = {"id": str(run.id), "url": url and without_password(url)}
         # Those that a deployment gives it.
         self._tags = set(run.tags)
-        self._outcome: FlowResult | Exception | None = None
+        self.outcome: FlowResult | Exception | None = None  # None while it goes on
         self._last_step: list[State[Any]] = []
-
-    @property
-    def has_ended(self) -> bool:
-        """Return whether the run has ended with a result or an error of its own."""
-        return self._outcome is not None
 
     def result(self) -> FlowResult | None:
         """Return the result of the flow, or raise its error."""
-        if isinstance(self._outcome, Exception):
-            raise self._outcome
-        return self._outcome
-
-    def deliver(self) -> None:
-        """Send the server what it does not know of a run that Prefect does not report."""
-        try:
-            deliver(self.receipt)
-        except ServerUnreachable as away:
-            progress_note(
-                f"{away}: the next command that finds it there tells it how this run has ended"
-            )
-            skip_exit_handlers()
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
 
     def step(self, title: str, work: Callable[[], Any]) -> Any:
         """Do a step of the run as a task, after the one before it in the graph of the run."""
@@ -224,26 +209,32 @@ class TrackedRun(LiveRun):
         """
         line = log_line(result) if isinstance(result, RunResult) else result.line
         progress_log(f"result: {line}")
-        self._outcome = result = replace(result, flow_run=self.facts)
-        self._end(state or Completed(), {"key": self._key, "data": page, "description": about})
-        self.send_page()
+        result = replace(result, flow_run=self.facts)
+        self.ended(result, state or Completed(), key=self._key, data=page, description=about)
         return result.to_json()
 
-    def failed(self, error: Exception) -> None:
-        """Record an error, which Prefect reports to the server; raise Abort if that is away."""
-        self._outcome = error
-        self._end(Failed(message=without_password(f"{type(error).__name__}: {error}")))
-        with suppress(ServerUnreachable), prefect_client() as client:
-            client.hello()
-            return
-        self.abort("the Prefect server is away")
+    def ended(self, outcome: FlowResult | Exception, state: State[Any], **page: str) -> None:
+        """Record the end, which Prefect then reports; raise Abort if the server is away."""
+        self.outcome = outcome
+        what = state.model_dump(mode="json", include={"type", "name", "message"})
+        self._save_receipt(state=what, page=page)
+        try:
+            # The server refuses pages of a run that somebody has deleted.
+            with suppress(HTTPStatusError), prefect_client() as client:
+                client.hello()
+                send_page(self.receipt, client)
+        except ServerUnreachable as away:
+            if page:
+                wait = f"waiting for it, up to {_PATIENCE:.0f} s. What was computed is saved"
+                progress_note(f"{away}: {wait}")
+            self.abort(str(away))
+        self._save_receipt(page={})
 
     def interrupted(self, why: str = "") -> NoReturn:
         """Report to the server that the run is cancelled; Prefect would report a crash."""
-        if not self.has_ended:
+        if self.outcome is None:
             why = why or self.ended_by or "interrupted"
-            self._outcome = Interrupted(why)
-            self._end(Cancelled(message=f"The run was {why}."))
+            self.ended(Interrupted(why), Cancelled(message=f"The run was {why}."))
         self.abort(why)
 
     def abort(self, why: str) -> NoReturn:
@@ -251,10 +242,21 @@ class TrackedRun(LiveRun):
         self.deliver()
         raise Abort(why)
 
-    def _end(self, state: State[Any], page: Mapping[str, str] | None = None) -> None:
-        """Save the final state and the page of the run in its receipt."""
-        what = state.model_dump(mode="json", include={"type", "name", "message"})
-        self.receipt = replace(self.receipt, renewed=time.time(), state=what, page=page or {})
+    def deliver(self) -> None:
+        """Send the server what it does not know of the end; a run with a page waits for it."""
+        until = time.monotonic() + (_PATIENCE if self.receipt.page else 0.0)
+        while True:
+            try:
+                return deliver(self.receipt)
+            except ServerUnreachable as away:
+                if time.monotonic() > until:
+                    told = "the next command that finds it there tells it how this run has ended"
+                    progress_note(f"{away}: {told}")
+                    return SKIP_EXIT_HANDLERS.set()
+            time.sleep(_RETRY_SECONDS)
+
+    def _save_receipt(self, **changes: Any) -> None:
+        self.receipt = replace(self.receipt, renewed=time.time(), **changes)
         with suppress(StorageError):  # if the disk is full, the error of the run says so itself
             self.receipt.write()
 
@@ -262,10 +264,8 @@ class TrackedRun(LiveRun):
 @contextmanager
 def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     """Show the progress of the flow run in the block, and report its end to the server."""
-    context = FlowRunContext.get()
-    assert context is not None
-    run: Any = context.flow_run
-    this = TrackedRun(run, kind, settings)
+    context: Any = FlowRunContext.get()
+    this = TrackedRun(context.flow_run, kind, settings)
     # Before the others are sent: it takes the place of the receipt of an earlier attempt.
     this.receipt.write()
     send_receipts()
@@ -276,7 +276,7 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     this.describe(settings)
     try:
         with (
-            this,
+            this.shown(),
             watch_progress(this),
             in_context(page=url, describe=this.describe, step=this.step),
         ):
@@ -286,11 +286,10 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
     except (KeyboardInterrupt, TerminationSignal):
         this.interrupted()
     except Exception as error:
-        if was_interrupted() or this.ended_by:
+        if INTERRUPTED.is_set() or this.ended_by:
             this.interrupted()
-        if run.auto_scheduled and isinstance(error, RunHeldError):
+        if context.flow_run.auto_scheduled and isinstance(error, RunHeldError):
             this.interrupted(f"not needed: {error}")
-        this.failed(error)
+        message = without_password(f"{type(error).__name__}: {error}")
+        this.ended(error, Failed(message=message))
         raise
-    if this.receipt.page:
-        this.abort("the Prefect server is away")

@@ -150,7 +150,8 @@ def test_the_progress_says_how_much_is_left(monkeypatch):
     monkeypatch.setattr("ism_dask.observe.progress._SECONDS", 0.0)
     with get_client(sync_client=True) as client:
         run = client.create_flow_run(fit)
-    with LiveRun(RunReceipt(run=str(run.id), api=""), "key", "title") as follower:
+    follower = LiveRun(run, RunReceipt(run=str(run.id), api=""), "key", "title")
+    with follower.shown():
         for done in range(1, 21):
             time.sleep(0.01)
             follower.tick(done / 1000, "text")
