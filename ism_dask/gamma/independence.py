@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import stats
+from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils import check_X_y, gen_batches
 
 from ism_dask._types import Array
@@ -51,6 +52,12 @@ _LEAST = 1e-5
 _TIE = 1e-10
 # Widths of the kernels of s, as multiples of the median distance.
 _WIDTHS = (0.5, 1.0, 2.0)
+# With this many rows, X and y may jump as functions of s: at the edges of up to six boxes of s, of
+# at least a 40th of the rows, whose indicators weigh more than smooth functions, so that a ridge
+# hardly shrinks them.
+_STEP_ROWS, _BOXES, _MOST_BOXES, _STEP_WEIGHT = 50, 6, 40, 3.0
+# Many jumps follow narrow kernels of single columns of s, if they are few.
+_NARROW, _NARROW_COLUMNS = 0.1, 10
 # The least share of the squares of X and y that `given` has to leave. Features, as of distances,
 # are less smooth than X and y: a regression on s misses some hundredths of them even if X follows
 # from s. X and y have these in common, which would pass for a dependence.
@@ -179,13 +186,9 @@ def dependence_test(
                 count = _PERMUTATIONS if work <= _AFFORDED else 0
             method = "permutations" if count else "moments"
         else:
-            kernels = [partial(_linear_and_gaussian, width=width) for width in _WIDTHS]
-            regressions = [
-                SideRegression(thin_factor("`given`", points, each, rng), np.ones(n))
-                for each in kernels
-            ]
             is_numeric = target_name(y, target) not in CLASS_TARGETS
             numbers = standardise_target(y) if is_numeric else U
+            regressions = _regressions(points, np.column_stack([columns, numbers]), rng)
             for name, values in (("X", columns), ("y", numbers)):
                 left, parameters = residuals(regressions, values)
                 # Many parameters leave little of noise as well.
@@ -296,6 +299,46 @@ def permutation_pvalue(
         sums = ((F.T @ shuffled) ** 2).sum(axis=0).reshape(-1, r).sum(axis=1)
         at_least += int(np.count_nonzero(sums >= statistic * (1 - _TIE)))
     return at_least / (count + 1)
+
+
+def _regressions(points: Array, values: Array, rng: np.random.Generator) -> list[SideRegression]:
+    """Return regressions on s, points (n, t), for X and y, whose columns are in values (n, k).
+
+    They are smooth functions of s; these with steps; and sums of narrow functions of single
+    columns of s.
+    """
+
+    def factor(of: Array, width: float) -> Array:
+        return thin_factor("`given`", of, partial(_linear_and_gaussian, width=width), rng)
+
+    n = len(points)
+    smooth = [factor(points, width) for width in _WIDTHS]
+    factors = list(smooth)
+    if n >= _STEP_ROWS:
+        left, _ = residuals([SideRegression(each, np.ones(n)) for each in smooth], values)
+        steps = _STEP_WEIGHT * _steps(points, left)
+        factors += [np.hstack([each, steps]) for each in smooth]
+    has_two_values = np.array([len(np.unique(column)) == 2 for column in points.T])
+    numbers = points.T[~has_two_values]
+    if 0 < len(numbers) <= _NARROW_COLUMNS:
+        indicators = points[:, has_two_values] - points[:, has_two_values].mean(axis=0)
+        narrow = [factor(column[:, None], _NARROW) for column in numbers]
+        factors.append(np.hstack([*narrow, indicators]))
+    return [SideRegression(each, np.ones(n)) for each in factors]
+
+
+def _steps(points: Array, left: Array) -> Array:
+    """Return indicators (n, l), centred, of the boxes of s between which X and y may jump.
+
+    A tree finds them: it explains what smooth functions of s leave of X and y, (n, k).
+    """
+    n, scale = len(points), np.linalg.norm(left, axis=0)
+    fewest = max(_FEWEST_ROWS, n // _MOST_BOXES)
+    tree = DecisionTreeRegressor(max_leaf_nodes=_BOXES, min_samples_leaf=fewest, random_state=0)
+    columns = np.divide(left, scale / math.sqrt(n), out=np.zeros_like(left), where=scale > 0)
+    boxes = tree.fit(points, columns).apply(points)
+    indicators = boxes[:, None] == np.unique(boxes)
+    return np.asarray(indicators - indicators.mean(axis=0))
 
 
 def _products(F: Array, U: Array, points: Array, rng: np.random.Generator) -> Array:

@@ -188,9 +188,16 @@ def _driven_by(s, rng):
     return X, np.sin(2 * s) + (0.3 + 0.2 * np.abs(s)) * rng.normal(size=len(s))
 
 
-def test_level_given_what_drives_x_and_y():
+def _jumping_with(s, rng):
+    """Return X and y that are higher by 4 where a number s is between two values."""
+    step = 4.0 * (np.abs(s) < 0.3)
+    return step[:, None] + rng.normal(size=(len(s), 2)), step + rng.normal(size=len(s))
+
+
+@pytest.mark.parametrize(("drive", "n"), [(_driven_by, 80), (_jumping_with, 200)])
+def test_level_given_what_drives_x_and_y(drive, n):
     rng = np.random.default_rng(1)
-    drawn = [(*_driven_by(s, rng), s) for s in (rng.normal(size=80) for _ in range(40))]
+    drawn = [(*drive(s, rng), s) for s in (rng.normal(size=n) for _ in range(40))]
     _check_level(dependence_test(X, y, given=s) for X, y, s in drawn)
     assert dependence_test(*drawn[-1][:2], random_state=0).pvalue == 0.001
 
