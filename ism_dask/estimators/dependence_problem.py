@@ -69,7 +69,7 @@ class DependenceRows:
             drawn = np.sort(random.choice(drawn, SAMPLE_ROWS, replace=False))
         seed, sample = int(random.randint(2**31)), prepared.shards.in_double().rows(drawn)
         kernel = kernel.with_rows_mapped(prepared.lower_rows)
-        resolved = kernel.resolve(sample, prepared.column_share(q))
+        resolved = kernel.resolve(prepared.with_others(sample), prepared.column_share(q))
         return cls(prepared, resolved, q, drawn, sample, seed)
 
     @cached_property

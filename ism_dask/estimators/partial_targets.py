@@ -1,4 +1,4 @@
-"""Read y as scores that some rows may lack, and as labels to avoid, which none may lack."""
+"""Read y that some rows may lack, of a supervised fit or as scores; and labels to avoid."""
 
 from __future__ import annotations
 
@@ -17,8 +17,39 @@ from ism_dask._validation import check_choice
 from ism_dask.gamma.embedding_guides import AvoidGuide, ScoreGuide
 from ism_dask.gamma.row_values import check_complete, finite_numbers, is_missing, target_as_array
 from ism_dask.gamma.targets import class_dependence, standardise_target
+from ism_dask.rows.raw import is_sparse
 
 Read = TypeVar("Read")
+
+
+def rows_with_target(y: Any) -> tuple[Any, Array | None]:
+    """Return the y of the rows that have one, and which rows (n,) these are; None if all are.
+
+    Rows without have NaN, None or pandas' NA in each column of y. Raise a ValueError if all rows
+    do, or if some have a part of their columns.
+    """
+    values = np.empty(0) if is_sparse(y) else target_as_array(y)
+    missing = is_missing(values)
+    if values.ndim == 0 or not missing.any():
+        return y, None
+    missing = missing.reshape(len(values), -1)
+    n, lacks_all = len(missing), missing.all(axis=1)
+    if lacks_all.all():
+        raise ValueError(
+            f"`y` has no value in {n} of {n} rows (NaN, None or pandas' NA); give those of some "
+            "rows, or take UnsupervisedIKDR"
+        )
+    partly = np.flatnonzero(missing.any(axis=1) & ~lacks_all)
+    if partly.size:
+        raise ValueError(
+            f"`y` has values in a part of its columns in {len(partly)} of {n} rows, the first "
+            f"number {partly[0]}; expected all columns, or none (NaN, None or pandas' NA), and "
+            "then the row counts as one without y. Complete these rows, or fit fewer columns"
+        )
+    given = values[~lacks_all]
+    # Of objects such as [1.5, None], those that are left may be plain numbers.
+    given = target_as_array(given.tolist()) if given.dtype.kind == "O" else given
+    return given, np.logical_not(lacks_all)
 
 
 def labels_to_avoid(y: Any, n: int, mu: float) -> AvoidGuide:

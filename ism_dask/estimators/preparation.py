@@ -10,7 +10,9 @@ import scipy.linalg
 
 from ism_dask._types import Array
 from ism_dask._validation import is_whole
-from ism_dask.estimators.input_rows import is_lazy
+from ism_dask.engines.base import SAMPLE_ROWS
+from ism_dask.estimators.input_rows import is_lazy, row_order
+from ism_dask.gamma.base import repeated_rows
 from ism_dask.gamma.side_information import SideRegression
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.subspaces import axes_outside, canonical_signs, nearest_orthonormal
@@ -24,6 +26,7 @@ from ism_dask.rows.raw import (
     RowFact,
     SparseRows,
     Standardisation,
+    as_dense,
     is_sparse,
 )
 from ism_dask.rows.shards import Shards, cut
@@ -58,6 +61,8 @@ class Prepared:
         Orthonormal basis of the row space, if the rows are coordinates in it.
     varying_only : bool
         Whether W may use no directions in which the rows are constant.
+    others : (k, d) array or None
+        Some of the rows without y, not standardised.
     """
 
     shards: Shards
@@ -65,6 +70,7 @@ class Prepared:
     origin: Array
     basis: Array | None = None
     varying_only: bool = False
+    others: Array | None = None
 
     @property
     def n_varying(self) -> int:
@@ -109,7 +115,7 @@ class Prepared:
         """Return the fitted attributes that `transform` needs, for W (r + s, q)."""
         return {
             "components_": canonical_signs(self.lift(W.T).T).T,
-            "mean_": self.affine.mean - self.origin,
+            "mean_": self.affine.mean - self.origin * self.affine.scale,
             "scale_": self.affine.scale,
         }
 
@@ -182,11 +188,40 @@ class Prepared:
         cross, squares, sums = shards.fold(_side_sums)
         squares -= sums**2 / given.counts.sum()
         coefficients, *_ = given.fit(cross, squares)
-        return replace(self, shards=shards.mapped(_residual, self.n_varying, coefficients))
+        residuals = shards.mapped(_residual, self.n_varying, coefficients)
+        return replace(self, shards=residuals, others=None)  # of which nothing is given
+
+    def with_others(self, rows: Array) -> Array:
+        """Return some of the rows (m, r), from which a kernel gets its widths, and the others."""
+        if self.others is None:
+            return rows
+        others = self.affine.apply(self.others, np.dtype(np.float64))
+        return np.vstack([rows, others if self.basis is None else others @ self.basis])
 
     def column_share(self, q: int) -> float:
         """Return q / d, the share of the varying columns that remains after W (d, q)."""
         return min(q / np.count_nonzero(self.affine.varying), 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class RowsWithoutY:
+    """What rows without y tell of X: their number, the moments of columns, some rows (k, d)."""
+
+    n_rows: int
+    moments: ColumnMoments
+    some: Array
+
+    @classmethod
+    def of_rows(cls, X: Any, counts: Array) -> RowsWithoutY:
+        """Return what the rows of an array of NumPy, Dask or scipy tell, by their weights (n,)."""
+        order, n_rows = row_order(X, weights=counts), int(np.count_nonzero(counts))
+        if order is not None:
+            X, counts = X[order], counts[order]
+        rows = SparseRows(X, RANGE_ROWS) if is_sparse(X) else X
+        moments = column_moments(cut(rows).with_rows(ROW_WEIGHTS, counts))
+        drawn = repeated_rows(counts)
+        some = X[drawn[:: -(-len(drawn) // SAMPLE_ROWS)]]
+        return cls(n_rows, moments, np.asarray(as_dense(some)))
 
 
 def prepare_rows(
@@ -196,30 +231,40 @@ def prepare_rows(
     standardize: bool,
     weights: Array | None = None,
     support: Array | None = None,
+    others: RowsWithoutY | None = None,
 ) -> Prepared:
     """Return the `Prepared` rows of an array of NumPy, Dask or scipy, or of a `RowSource` X (n, d).
 
-    Means and deviations count rows by their weights (n,). A `support` (d,) limits W to the features
-    for which it is true.
+    Means and deviations count rows by their weights (n,), and the `others`, too. A `support` (d,)
+    limits W to the features for which it is true.
     """
     X = SparseRows(X, RANGE_ROWS) if is_sparse(X) else X
     raw = in_least_precision(cut(X))
-    affine = standardisation_of(raw if weights is None else raw.with_rows(ROW_WEIGHTS, weights))
+    columns = column_moments(raw if weights is None else raw.with_rows(ROW_WEIGHTS, weights))
+    affine = Standardisation.from_moments(columns)
     origin = np.zeros(len(affine.mean))
     # Rows that are not standardised are still centred if the kernel does not depend on the origin:
     # distances between rows far from it would lose their digits.
-    centred = standardize or all(term.pairing.degree for _, term in kernel.terms)
+    is_free = all(term.pairing.degree for _, term in kernel.terms)
+    centred = standardize or is_free
     if not standardize:
         origin = affine.mean if centred else origin
         varying = affine.varying | (not centred)
         affine = replace(affine, mean=origin, scale=np.ones_like(origin), varying=varying)
+    elif others is not None:
+        # The starts need rows whose mean is 0, and only some kernels depend on the origin.
+        whole = Standardisation.from_moments(columns + others.moments)
+        mean = affine.mean if is_free else whole.mean
+        origin = (mean - whole.mean) / whole.scale
+        affine = replace(affine, mean=mean, scale=whole.scale)
     if support is not None:
         affine = replace(affine, varying=affine.varying & support)
     shards = raw.standardised(affine)
     n, d = shards.n_rows, shards.n_columns
     if d == 0:
         raise ValueError("all features are constant over these rows; there is nothing to reduce")
-    prepared = Prepared(shards, affine, origin, varying_only=support is not None)
+    some = None if others is None else others.some
+    prepared = Prepared(shards, affine, origin, varying_only=support is not None, others=some)
     if d > n:
         rows = shards.in_double().rows(np.arange(n))
         Q, R, _ = scipy.linalg.qr(rows.T, mode="economic", pivoting=True)
@@ -244,10 +289,11 @@ def _residual(piece: LoadedShard, coefficients: Array) -> Array:
     return np.asarray(piece.X - piece.facts[_SIDE] @ coefficients)
 
 
-def standardisation_of(raw: Shards) -> Standardisation:
-    """Return the mean and population deviation in one pass over the rows, summed in float64.
+def column_moments(raw: Shards) -> ColumnMoments:
+    """Return the moments of the columns in one pass over the rows, summed in float64.
 
-    Rows count by the fact `ROW_WEIGHTS`, if the shards have it.
+    Rows count by the fact `ROW_WEIGHTS`, if the shards have it. Raise a ValueError for numbers that
+    are not finite, or extreme.
     """
     columns: ColumnMoments = raw.in_double().fold(_column_moments)
     finite = np.isfinite(columns.low) & np.isfinite(columns.high)
@@ -266,10 +312,10 @@ def standardisation_of(raw: Shards) -> Standardisation:
             f"X has numbers up to {size[j]:.2g} in column number {j}; expected a largest one from "
             f"{1 / LARGE:g} to {LARGE:g}. Take another unit"
         )
-    return Standardisation.from_moments(columns)
+    return columns
 
 
-# For columns that are not finite, `standardisation_of` raises one error.
+# For columns that are not finite, `column_moments` raises one error.
 @np.errstate(invalid="ignore", over="ignore")
 def _column_moments(piece: LoadedShard) -> ColumnMoments:
     return ColumnMoments.from_rows(piece.X, piece.facts.get(ROW_WEIGHTS))

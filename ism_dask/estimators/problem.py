@@ -10,6 +10,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import assert_all_finite, check_consistent_length, column_or_1d
 
 from ism_dask._types import Array
@@ -23,7 +24,8 @@ from ism_dask.estimators.input_rows import (
     row_source,
     rows_in_memory,
 )
-from ism_dask.estimators.preparation import Prepared, prepare_rows
+from ism_dask.estimators.partial_targets import rows_with_target
+from ism_dask.estimators.preparation import Prepared, RowsWithoutY, prepare_rows
 from ism_dask.estimators.training_rows import Target, prediction_targets
 from ism_dask.gamma.base import Dependence, avoiding, check_weights, weighted_by_class
 from ism_dask.gamma.row_values import (
@@ -39,7 +41,7 @@ from ism_dask.gamma.row_values import (
 from ism_dask.gamma.side_information import SideInformation, SideRegression, conditional
 from ism_dask.gamma.targets import is_indicator, normal_scores, target_dependence, target_name
 from ism_dask.kernels import Kernel
-from ism_dask.rows.raw import as_dense, fits_memory, is_sparse
+from ism_dask.rows.raw import as_dense, fits_memory, is_row_source, is_sparse
 from ism_dask.selection.rules import RULES
 
 if TYPE_CHECKING:
@@ -55,7 +57,7 @@ class SupervisedProblem:
 
     Rows with equal numbers in `groups` (n,) stay together in folds. Fitted arrays go to the
     `library` that the rows came from; None stands for NumPy. X is without the `gaps` that these
-    fitted attributes tell of.
+    fitted attributes tell of. The `others` are rows without y.
     """
 
     parameters: SupervisedBase
@@ -67,6 +69,7 @@ class SupervisedProblem:
     groups: Array | None = None
     library: Device | None = None
     gaps: Mapping[str, Array | None] = field(default_factory=dict)
+    others: RowsWithoutY | None = None
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -117,7 +120,12 @@ class SupervisedProblem:
         """Return the rows for the solver, of all features or of those of a support (d,) alone."""
         standardize = self.parameters.standardize
         prepared = prepare_rows(
-            self.X, kernel, standardize=standardize, weights=self.weights, support=support
+            self.X,
+            kernel,
+            standardize=standardize,
+            weights=self.weights,
+            support=support,
+            others=self.others,
         )
         return prepared if self.regression is None else prepared.beyond(self.regression)
 
@@ -211,7 +219,7 @@ class SupervisedProblem:
         """
         counts = self.weights
         parts = [self.y, np.empty(0) if counts is None or not np.ptp(counts) else counts]
-        parts += self._sort_keys
+        parts += [*self._sort_keys, *([] if self.others is None else [self.others.some])]
         digest = blake2b(digest_size=16)
         if fits_memory(self.X.shape):
             some = self.X[:: -(-math.prod(self.X.shape) // _DIGESTED_NUMBERS)]
@@ -247,9 +255,10 @@ def supervised_problem(
             f"{type(parameters).__name__} requires y to be passed, but the target y is None: give "
             "the labels or numbers that X W is to depend on"
         )
-    y = column_target(on_this_host(y))
+    y, has_y = rows_with_target(on_this_host(y))
+    y = column_target(y)
     names, X = names_of(X), check_rows(parameters, on_this_host(row_source(X)))
-    check_consistent_length(X, y)
+    check_consistent_length(X, y if has_y is None else has_y)
     with np.errstate(over="ignore", invalid="ignore"):  # sums of large numbers
         assert_all_finite(y, input_name="y")
     most, d = parameters.max_features, X.shape[1]
@@ -259,14 +268,50 @@ def supervised_problem(
             f'"auto", "significant" or None; got {most!r}'
         )
     X = rows_in_memory(X, type(parameters).__name__)
-    weights = row_weights(y, parameters.target, parameters.class_weight, sample_weight)
-    X, gaps = without_gaps(parameters.missing, X, names, weights)
+    counts = None if sample_weight is None else check_weights(sample_weight, X.shape[0])
+    some, avoid, given, groups = (_of_rows(s, has_y) for s in (counts, avoid, given, groups))
+    weights = row_weights(y, parameters.target, parameters.class_weight, some)
+    counts = _of_all_rows(weights, counts, has_y)
+    X, gaps = without_gaps(parameters.missing, X, names, counts)
+    others = None
+    if has_y is not None:
+        X, others = _parted(X, has_y, np.ones(len(has_y)) if counts is None else counts)
     avoid, given = (
         None if side is None else SideInformation.from_columns(name, side, len(y), weights)
         for name, side in (("avoid", avoid), ("given", given))
     )
     groups = None if groups is None else checked_groups(parameters, groups, len(y))
-    return SupervisedProblem(parameters, X, y, weights, avoid, given, groups, library, gaps)
+    return SupervisedProblem(parameters, X, y, weights, avoid, given, groups, library, gaps, others)
+
+
+def _of_rows(values: Any, rows: Array | None) -> Any:
+    """Return those of values of n rows, as in a list or a frame, that `rows` (n,) are true for."""
+    if values is None or rows is None:
+        return values
+    check_consistent_length(values, rows)
+    return _safe_indexing(values, np.flatnonzero(rows))
+
+
+def _of_all_rows(weights: Array | None, counts: Array | None, has_y: Array | None) -> Array | None:
+    """Return the weights (n,) of all rows from those of the rows with y, and `counts` (n,)."""
+    if has_y is None or weights is None:
+        return weights
+    every = np.ones(len(has_y)) if counts is None else counts.copy()
+    every[has_y] = weights
+    return every
+
+
+def _parted(X: Any, has_y: Array, counts: Array) -> tuple[Any, RowsWithoutY | None]:
+    """Return the rows of X (n, d) with y, and what the others tell, which count by `counts`."""
+    if is_row_source(X):
+        raise ValueError(
+            f"`y` has no value in {np.count_nonzero(~has_y):,} of {len(has_y):,} rows, which are "
+            "too many to be read from a store at once; give X as a Dask array"
+        )
+    rows = rows_in_memory(X[has_y], "a fit")
+    if not counts[~has_y].any():
+        return rows, None
+    return rows, RowsWithoutY.of_rows(X[~has_y], counts[~has_y])
 
 
 def checked_groups(parameters: SupervisedBase, groups: Any, n_rows: int) -> Array:

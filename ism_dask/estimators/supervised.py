@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from copy import copy, deepcopy
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -22,6 +22,7 @@ from ism_dask.estimators.fitted import (
     solution_attributes,
 )
 from ism_dask.estimators.input_rows import row_source
+from ism_dask.estimators.partial_targets import rows_with_target
 from ism_dask.estimators.problem import SupervisedProblem, column_target, supervised_problem
 from ism_dask.gamma.row_values import on_this_host
 from ism_dask.kernels import Kernel, as_kernel
@@ -81,6 +82,8 @@ class SupervisedBase(IKDR):
             million numbers is computed anew on each pass, two passes per iteration, so it need not
             fit into memory. If it fits, `persist` it first.
         y : (n,) labels, (n, t) labels, also as a sparse indicator, or (n,) or (n, t) numbers
+            Rows whose y is NaN, None or pandas' NA help the means and scales of X and the width of
+            the kernel, and nothing else; `report_.rows_without_y` counts them.
         sample_weight : (n,) numbers, optional
             Weights of the rows. A row of weight 2 counts as two equal rows, one of weight 0 not at
             all; other weights than whole numbers count in proportion.
@@ -112,6 +115,9 @@ class SupervisedBase(IKDR):
         ):
             solution, attributes = self._fitted(ordered)
             attributes |= problem.gaps
+            if (others := problem.others) is not None:
+                report = replace(attributes["report_"], rows_without_y=others.n_rows)
+                attributes["report_"] = report
             if (library := problem.library) is not None:
                 attributes = {
                     name: library.put(value) if isinstance(value, np.ndarray) else value
@@ -144,12 +150,14 @@ class SupervisedBase(IKDR):
         ----------
         X : (n, d) array, frame, Dask array or opened data set
         y : (n,) labels, or (n,) or (n, t) numbers
-            Read as the parameter `target` says. Of numbers the mean is to be explained, or the law,
-            if the fit has found that only this depends on X (`report_.target`).
+            Read as the parameter `target` says; rows without y do not count. Of numbers the mean
+            is to be explained, or the law, if the fit has found that only this depends on X
+            (`report_.target`).
         """
         Z = np.asarray(on_this_host(self._new_features(X)), dtype=np.float64)
-        y = column_target(on_this_host(y))
-        check_consistent_length(Z, y)
+        y, has_y = rows_with_target(on_this_host(y))
+        check_consistent_length(Z, y if has_y is None else has_y)
+        Z, y = Z if has_y is None else Z[has_y], column_target(y)
         if (y == y[:1]).all():
             raise ValueError(
                 f"all {len(y)} rows have the same `y` ({y[0]!r}), on which nothing can depend; "

@@ -166,6 +166,7 @@ class TrainingRows:
             counted = rows.X
             if self.weights is not None:
                 counted = counted[repeated_rows(self.weights[first])]
+            counted = self.prepared.with_others(counted)
             kernel = self.kernel.resolve(counted, self.prepared.column_share(q))
             self._samples[key] = Sample(
                 replace(rows, Y=target.Y[first]),

@@ -11,13 +11,13 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 
 from ism_dask._types import Array
 from ism_dask.estimators.input_rows import is_lazy, row_source
-from ism_dask.estimators.preparation import standardisation_of
+from ism_dask.estimators.preparation import column_moments
 from ism_dask.estimators.problem import column_target
 from ism_dask.gamma.row_values import finite_numbers, on_this_host
 from ism_dask.gamma.targets import TARGETS
 from ism_dask.gamma.thin_factors import factor_of_target
 from ism_dask.rows.execution import check_memory_here, is_dask
-from ism_dask.rows.raw import as_dense, is_sparse
+from ism_dask.rows.raw import Standardisation, as_dense, is_sparse
 from ism_dask.rows.shards import cut
 from ism_dask.unfolding.neighbour_graph import MOST_EIGENVECTORS
 from ism_dask.unfolding.program import FactorKernel, IdentityKernel, SideKernel
@@ -54,7 +54,7 @@ def mean_and_deviation(X: Any) -> tuple[Array, Array]:
     if is_sparse(X):
         mean, variance = mean_variance_axis(X.astype(np.float64), axis=0)
         return mean, np.sqrt(np.where(variance > 0, variance, 1.0))
-    affine = standardisation_of(cut(X))
+    affine = Standardisation.from_moments(column_moments(cut(X)))
     return affine.mean, np.where(affine.varying, affine.scale, 1.0)
 
 

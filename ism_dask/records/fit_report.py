@@ -78,6 +78,8 @@ class FitReport:
         Of a prediction with few features: J of the fit to all features, or, with `max_features` and
         more features than half as many rows, to those that explain most by themselves. None if W
         uses all features.
+    rows_without_y : int
+        Number of rows whose y was missing: beside the scales of X they had no part in the fit.
     """
 
     components_advice: str = ""
@@ -91,6 +93,7 @@ class FitReport:
     target: str = "mean"
     other_maximum: float = 0.0
     full_objective: float | None = None
+    rows_without_y: int = 0
 
 
 @dataclass(frozen=True)

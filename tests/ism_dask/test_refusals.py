@@ -108,8 +108,6 @@ def _objects(values):
     ("y", "message"),
     [
         (Y[:-1], "inconsistent numbers of samples"),
-        (GAPS, "no value in 89 of 178 rows"),
-        (np.ma.masked_equal(Y, 2), "no value in 48 of 178 rows"),
         ({"a": 1}, "got a dict"),
         ((label for label in [*Y]), "got a generator"),
         (np.ones((N, 2), dtype=int), "same labels in all rows"),
