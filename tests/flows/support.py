@@ -2,11 +2,9 @@
 
 import os
 import pickle
-import pkgutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -124,21 +122,6 @@ def undisturbed(iterations: int) -> Model:
     store_own(3_500, 20)
     run_fit(exact_fit("whole", iterations))
     return load_model("whole")
-
-
-def noted_calls(patch: pytest.MonkeyPatch, *functions: str) -> list[tuple[Any, ...]]:
-    """Return a list to which each call of some functions adds their name and first argument."""
-    calls: list[tuple[Any, ...]] = []
-    for place in functions:
-        patch.setattr(place, partial(_noted, calls, place, pkgutil.resolve_name(place)))
-    return calls
-
-
-def _noted(
-    calls: list[tuple[Any, ...]], place: str, function: Callable[..., Any], *given: Any, **more: Any
-) -> Any:
-    calls.append((place.rpartition(".")[2], *given[:1]))
-    return function(*given, **more)
 
 
 def is_held(run: str) -> bool:
