@@ -158,8 +158,8 @@ def shares(result: Intervals, *, top: int = 10, ax: Axes | None = None) -> Axes:
 def row(model: IKDR, X: Any, number: int = 0, *, top: int = 10, axes: Any = None) -> Array:
     """Draw why a row has its new features: what its columns add to each, the largest as bars.
 
-    Each panel begins its names with the row's own values. Its bars, with those of all other columns
-    in the last one, sum to the new feature in the title: `explain` has all of them.
+    The last bar is of all other columns, so that bars sum to the new feature in the title. Names
+    begin with the values of the row.
 
     Parameters
     ----------
@@ -187,8 +187,8 @@ def row(model: IKDR, X: Any, number: int = 0, *, top: int = 10, axes: Any = None
         if others := len(each) - len(largest):
             drawn.append(f"{others} others")
             bars = np.append(bars, each.sum() - bars.sum())
-        drawing.draw_weights(ax, drawn, bars, quantity=drawing.CONTRIBUTION_LABEL)
-        ax.set_title(f"{title} = {each.sum():.3g}")
+        drawing.draw_weights(ax, drawn, bars)
+        ax.set(title=f"{title} = {each.sum():.3g}", xlabel="what the column adds to it")
     return panels
 
 

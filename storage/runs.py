@@ -164,10 +164,11 @@ def save_results(
 
 
 def _remove_report(name: str) -> None:
-    """Remove the report of an earlier run of this name."""
-    path = report_path(name)
-    with explain_os_errors(path):
-        path.unlink(missing_ok=True)
+    """Remove the report of an earlier run of this name, and its model card."""
+    page = report_path(name)
+    for path in (page, page.with_suffix(".md")):
+        with explain_os_errors(path):
+            path.unlink(missing_ok=True)
 
 
 def publish_run(source: str, target: str) -> None:

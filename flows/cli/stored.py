@@ -262,6 +262,10 @@ def report(
             "`reports` of the home.",
         ),
     ] = None,
+    card: Annotated[
+        bool,
+        typer.Option("--card", help="Write a model card: Markdown with the header that hubs read."),
+    ] = False,
     force: Replace = False,
     show: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,
     output: Output,
@@ -270,12 +274,14 @@ def report(
 
     Or the same as Markdown or JSON, by the name of the file.
     """
-    from flows.reports.pages import write_all_reports, write_report  # noqa: PLC0415
+    from flows.reports.pages import write_all_reports, write_card, write_report  # noqa: PLC0415
     from storage import reports_folder  # noqa: PLC0415
 
     if every:
         if name is not None:
             raise SettingsError(f"--all and the run {name!r} exclude each other; give one of them")
+        if card:
+            raise SettingsError("--all and --card exclude each other; name the run of the card")
         check_free(out and out / "index.html", force=force)
         with output.watched():
             path = write_all_reports(out or reports_folder())
@@ -283,7 +289,7 @@ def report(
         raise SettingsError("which report? Give the name of a run, or --all")
     else:
         check_free(out, force=force)
-        path = write_report(name, out)
+        path = write_card(name, out) if card else write_report(name, out)
     output.say(str(path))
     if show:
         import webbrowser  # noqa: PLC0415

@@ -6,18 +6,21 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from flows.errors import FlowError
+from flows.errors import FlowError, SettingsError
 from flows.progress.watching import ProgressShare
-from flows.reports.blocks import Summary
+from flows.reports.blocks import Block, Summary
 from flows.reports.pictures import Figure, escape
 from flows.reports.summary import INDEX_COLUMNS, View, run_cells, summary_of
+from flows.results.runs import FitResult
 from flows.text import byte_size, printable
 from storage import StorageError, list_runs, report_path, reports_folder
 from storage.atomic import make_folder, replace_synced
@@ -34,6 +37,44 @@ def write_report(run: str, out: Path | None = None) -> Path:
     path = out or _page_path(run, reports_folder())
     write_summary(path, summary_of(view), view)
     return path
+
+
+def write_card(run: str, out: Path | None = None) -> Path:
+    """Write the model card of a run, which hubs of models read, and return its path."""
+    view = View.of(run)
+    if view.model is None:
+        raise FlowError(f"{run!r} has no model; name a run of `ism-dask fit` or `cluster`")
+    path = out or _page_path(run, reports_folder()).with_suffix(".md")
+    if path.suffix.lower() != ".md":
+        raise SettingsError(f"`out` is {str(path)!r}; expected a file name that ends in .md", "out")
+    summary = summary_of(view)
+    use = Block("How to use it", command=f"ism-dask transform {run} TABLE --out NEW.csv")
+    # Details, such as rows and the name of the machine, are not for everyone.
+    blocks = (use, *(replace(each, pictures=()) for each in summary.blocks if not each.detail))
+    header = "".join(
+        f"{name}: {printable(json.dumps(each, ensure_ascii=False))}\n"
+        for name, each in _card_header(view).items()
+    )
+    text = render_markdown(replace(summary, blocks=blocks))
+    replace_synced(path, f"---\nlibrary_name: ism-dask\n{header}---\n\n{text}\n")
+    return path
+
+
+def _card_header(view: View) -> Mapping[str, Any]:
+    """Return tags and metrics of a run by the names that hubs of models read."""
+    result, run = view.result, view.run
+    measured = {"objective": run.metrics["objective"]}
+    measured |= {f"nmi_{label}": value for label, value in run.metrics.get("nmi", {}).items()}
+    if isinstance(result, FitResult) and result.selection and result.selection.tried:
+        measured["explained_in_unseen_rows"] = result.selection.tried[0].explained
+    metrics = [{"type": name, "value": each} for name, each in measured.items() if isfinite(each)]
+    data = {"type": result.dataset, "name": result.dataset, "split": result.split}
+    results = {"task": {"type": "feature-extraction"}, "dataset": data, "metrics": metrics}
+    return {
+        "tags": ["dimensionality-reduction", "interpretability", "tabular", run.kind],
+        "metrics": [each["type"] for each in metrics],
+        "model-index": [{"name": run.name, "results": [results]}],
+    }
 
 
 def write_all_reports(folder: Path) -> Path:

@@ -162,10 +162,7 @@ def transform_rows(
 
 
 def explain_row(run: str, row: int) -> ExplainedRow:
-    """Return what the columns of a row of a run's data set add to its new features.
-
-    Raise a SettingsError if there is no such row, a FlowError if the data set has changed since.
-    """
+    """Return what the columns of a row of a run's data set add to its new features."""
     view = View.of(run)
     result, model = view.result, view.model or load_model(run)  # its error says which runs have one
     data = ensure_stored(result.dataset, result.settings["split"])

@@ -41,7 +41,6 @@ MEASURE_LABELS = {
     "movement": "movement of W or the embedding",
 }
 WEIGHT_LABEL = "weight, in standardised units"
-CONTRIBUTION_LABEL = "what the column adds to the new feature"
 _SHARE_LABEL = "share in the space of the new features, with 90% interval"
 # Free space beside the bars for their numbers, as a share of the width of the bars.
 _ROOM = 0.4
@@ -67,23 +66,16 @@ _SPANS, _FEWEST = (0.04, 0.06, 0.1, 0.16, 0.25, 0.4, 0.65, 1.0), 6
 _LEAST_VARIANCE = 1e-6
 
 
-def draw_weights(
-    ax: Axes,
-    names: Sequence[str],
-    weights: Array,
-    ends: Array | None = None,
-    quantity: str = WEIGHT_LABEL,
-) -> None:
+def draw_weights(ax: Axes, names: Sequence[str], weights: Array, ends: Array | None = None) -> None:
     """Draw named weights (m,) as bars from the top down, blue above 0 and red below.
 
-    If the `ends` (2, m) of their intervals are given, lines show them. The bars may be of another
-    `quantity`.
+    If the `ends` (2, m) of their intervals are given, lines show them.
     """
     heights, errors = np.arange(len(weights)), None if ends is None else np.abs(ends - weights)
     colours, ink = np.where(weights >= 0, BLUE, RED), ax.spines["left"].get_edgecolor()
     bars = ax.barh(heights, weights, color=colours, xerr=errors, ecolor=ink)
     ax.bar_label(bars, [f"{weight:+.2f}" for weight in weights], padding=3, fontsize="small")
-    _name_rows(ax, names, quantity + (", with 90% interval" if ends is not None else ""))
+    _name_rows(ax, names, WEIGHT_LABEL + (", with 90% interval" if ends is not None else ""))
     ax.axvline(0.0, color=ink, lw=0.8)
     reached = np.append(weights, [] if ends is None else ends)
     low, high = min(0.0, *reached), max(0.0, *reached)

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import matplotlib as mpl
 import numpy as np
 import pytest
+import yaml
 from browsing import Page
 from matplotlib.figure import Figure as Canvas
 
@@ -24,7 +25,15 @@ from flows.runs.fit import run_fit
 from flows.settings.runs import FitSettings
 from ism_dask.pictures import drawing
 from ism_dask.records.fit_report import DimensionTrial
-from storage import DatasetInfo, Model, dataset_path, run_folder, write_dataset
+from storage import (
+    DatasetInfo,
+    Model,
+    dataset_path,
+    remove_run,
+    reports_folder,
+    run_folder,
+    write_dataset,
+)
 
 HOSTILE = ("<script>alert(1)</script>", "a|b `c` **d**", "\x00 bell \x07", "]]>&amp;", "x" * 200)
 # What a terminal would obey: colours, a cleared screen, a title, a link, the bell.
@@ -280,3 +289,59 @@ def test_a_legend_is_as_wide_as_its_drawing(names):
         (legend,) = ax.figure.legends
         box = legend.get_window_extent()
     assert 0 <= box.x0 <= box.x1 <= 480
+
+
+@pytest.mark.usefixtures("results")
+@pytest.mark.parametrize(
+    ("run", "measured"),
+    [
+        ("mine", ["objective", "explained_in_unseen_rows"]),
+        ("fit", ["objective"]),
+        ("cluster", ["objective", "nmi_digit"]),
+    ],
+)
+def test_a_model_card_has_the_header_that_hubs_read(here, results, run, measured):
+    """The header is YAML between two lines; `model-index` is as in the docs of Hugging Face."""
+    path = Path(here("report", run, "--card", "--json").answer["path"])
+    assert path == reports_folder() / "runs" / f"{run}.md"
+    before, header, text = path.read_text().split("---\n", 2)
+    card = yaml.safe_load(header)
+    assert (before, card["library_name"], card["metrics"]) == ("", "ism-dask", measured)
+    kind = results[run].command
+    assert card["tags"] == ["dimensionality-reduction", "interpretability", "tabular", kind]
+    (entry,) = card["model-index"]
+    (found,) = entry["results"]
+    assert (entry["name"], found["dataset"]["name"]) == (run, results[run].dataset)
+    assert found["task"]["type"] == "feature-extraction"
+    values = {each["type"]: each["value"] for each in found["metrics"]}
+    assert [*values] == measured
+    assert values["objective"] == results[run].objective
+    assert values.get("nmi_digit") == getattr(results[run], "nmi", {}).get("digit")
+    if run == "mine":
+        assert values["explained_in_unseen_rows"] == results[run].selection.tried[0].explained
+    summary = summary_of(View.of(run))
+    assert f"# {run}\n\n{summary.opening}\n" in text.replace("\\", "")
+    assert f"\n    ism-dask transform {run} TABLE --out NEW.csv\n" in text
+    # It is for others: no rows, no name of a machine, no pictures within the text.
+    hidden = ("Computed on", "Why is this row here?", "data:image")
+    assert not [each for each in hidden if each in text]
+
+
+@pytest.mark.usefixtures("results")
+def test_a_model_card_is_put_where_it_is_wanted_or_refused(here, tmp_path):
+    path = tmp_path / "README.md"
+    assert here("report", "mine", "--card", "-o", path).status == 0
+    assert path.read_text().startswith("---\nlibrary_name: ism-dask\n")
+    for words, message in (
+        (("mine", "-o", path), "exists already; replace it with --force"),
+        (("mine", "-o", tmp_path / "card.html"), "expected a file name that ends in .md"),
+        (("crossval",), "'crossval' has no model; name a run of `ism-dask fit` or `cluster`"),
+        (("--all",), "--all and --card exclude each other"),
+        ((), "which report?"),
+    ):
+        ended = here("report", "--card", *words)
+        assert ended.status in (1, 2)
+        assert message in ended.err
+    card = Path(here("report", "mine", "--card", "--json").answer["path"])
+    remove_run("mine")
+    assert not card.exists()
