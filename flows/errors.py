@@ -47,3 +47,13 @@ class Interrupted(FlowError):  # noqa: N818 - nothing went wrong
 
 class RunHeldError(FlowError):
     """Another process computes the run."""
+
+
+class ClusterLost(FlowError):  # noqa: N818 - by itself no error: the work can be taken up again
+    """The cluster that computes was lost on the way; `advice` is for work that cannot go on."""
+
+    transient = True
+
+    def __init__(self, what: str, advice: str) -> None:
+        super().__init__(f"{what}; {advice}")
+        self.what, self.advice = what, advice

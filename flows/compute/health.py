@@ -14,7 +14,7 @@ from distributed.comm.core import CommClosedError
 from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerError
 
 from flows.compute.places import ClusterAddress
-from flows.errors import FlowError
+from flows.errors import ClusterLost, FlowError
 from flows.progress.watching import progress_log, repeated
 from flows.text import count_noun
 from ism_dask.observe.progress import duration
@@ -55,16 +55,6 @@ def pulse(dask_scheduler: Any) -> Pulse:
     prefixes = list(dask_scheduler.task_prefixes.values())
     done = sum(prefix.state_counts.get("memory", 0) for prefix in prefixes)
     return Pulse(dask_scheduler.id, tuple(dask_scheduler.workers), done)
-
-
-class ClusterLost(FlowError):  # noqa: N818 - by itself no error: the work can be taken up again
-    """The cluster that computes was lost on the way; `advice` is for work that cannot go on."""
-
-    transient = True
-
-    def __init__(self, what: str, advice: str) -> None:
-        super().__init__(f"{what}; {advice}")
-        self.what, self.advice = what, advice
 
 
 def pulse_of(client: Any) -> Pulse | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from math import inf
 from typing import Any
 
@@ -15,13 +15,12 @@ from flows.compute.connection import (
     await_workers,
     check_versions,
     joined_client,
-    quiet_logs,
     workers_of,
 )
 from flows.compute.health import SPAN, Watchdog
 from flows.compute.places import ClusterAddress, DaskCluster, cluster_place
 from flows.errors import FlowError
-from flows.progress.watching import in_context, progress_log, report_progress, run_context
+from flows.progress.watching import progress_log, report_progress
 from flows.text import count_noun
 
 # Seconds within which a lost cluster has to be back, and seconds between two attempts to join it.
@@ -93,24 +92,3 @@ class Session:
             where = f"{self.reached.address}, dashboard {self.client.dashboard_link}"
             progress_log(f"joined the Dask cluster at {where}, {workers}")
             self._stack = stack.pop_all()
-
-
-@contextmanager
-def joined_cluster(scheduler: str | None) -> Iterator[Session | None]:
-    """Join the cluster that `scheduler` names, so that shards compute on it; None joins nothing.
-
-    A cluster that was started for the block ends with it. Within the block the same name leads to
-    the same session, also after `renew`: the folds of a cross-validation share it.
-    """
-    current = run_context().cluster
-    if scheduler is None:
-        yield None
-    elif current is not None and current[0] == scheduler:
-        yield current[1]
-    else:
-        with (
-            quiet_logs(),
-            closing(Session(scheduler)) as session,
-            in_context(cluster=(scheduler, session)),
-        ):
-            yield session

@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from flows.compute.session import joined_cluster
+from flows.compute import joined_cluster
 from flows.errors import SettingsError
 from flows.progress.watching import ProgressShare, progress_log, run_step
 from flows.results.runs import CrossvalMeasures, CrossvalResult, FoldMeasures, FoldResult

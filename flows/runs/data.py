@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 
 from flows.builtin import ingest
 from flows.builtin.catalogue import DATASETS
-from flows.compute.connection import check_files_visible
 from flows.errors import SettingsError
 from flows.progress.watching import progress_note, report_progress
 from flows.results.runs import ColumnOfRow, ExplainedRow, IngestResult, column_names
-from flows.runs.table_ingestion import ingest_table, store_labelled
 from flows.settings.base import IngestSettings
 from flows.settings.choices import label_keys
 from flows.settings.fields import split_names
@@ -147,6 +145,9 @@ def ensure_stored(
 def store_dataset(settings: IngestSettings) -> IngestResult:
     """Store a data set unless it is stored already, and verify it."""
     if settings.is_table:
+        # It imports pyarrow, which what is stored already does not need.
+        from flows.runs.table_ingestion import ingest_table  # noqa: PLC0415
+
         return ingest_table(settings)
     data = ensure_stored(settings.dataset, settings.split, force=settings.force, weight=1.0)
     splits = DATASETS[data.name].splits if data.name in DATASETS else {}
@@ -188,6 +189,8 @@ def store_for_run(settings: RunSettings) -> tuple[RunSettings, Dataset]:
     kind = target if target in (AUTO, CLASSES) else NUMBERS
     # `target` is that of the label alone.
     names = (*split_names(settings.label), *sides)
+    from flows.runs.table_ingestion import store_labelled  # noqa: PLC0415
+
     data = store_labelled(settings.dataset, names, AUTO if sides else kind)
     return replace(settings, dataset=data.info.folder, label=label_keys(settings.label)), data
 
@@ -310,6 +313,8 @@ def read_rows(X: ZarrRows, settings: SavedRunSettings, chosen: Array | None = No
     size = n * X.shape[1] * tile_dtype(X.dtype).itemsize
     if size > (_IN_MEMORY if settings.scheduler is None else _IN_TASKS):
         if settings.scheduler is not None:
+            from flows.compute.connection import check_files_visible  # noqa: PLC0415
+
             check_files_visible(X.root)
         return X if chosen is None else RowSubset.of(X, chosen)
     rows = X.read(0, len(X))

@@ -16,9 +16,8 @@ from tempfile import TemporaryFile
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from flows.compute.health import ClusterLost
-from flows.compute.session import joined_cluster
-from flows.errors import FlowError
+from flows.compute import joined_cluster
+from flows.errors import ClusterLost, FlowError
 from flows.progress.watching import progress_log, progress_note, report_progress, run_context
 from flows.services.leases import HeldLease, hold_lease
 from flows.settings.fields import deciding

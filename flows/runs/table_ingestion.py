@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from functools import partial
 
 from flows.builtin.catalogue import DATASETS
-from flows.compute.session import joined_cluster
+from flows.compute import joined_cluster
 from flows.progress.watching import progress_note, report_progress
 from flows.results.runs import IngestResult
 from flows.runs.columns_read import describe_schema, hints

@@ -19,8 +19,8 @@ from serving import running as a_command
 from support import EXACT, Diary, store_own
 from waiting import wait
 
+from flows.compute import joined_cluster
 from flows.compute.places import cluster_place
-from flows.compute.session import joined_cluster
 from flows.errors import FlowError, SettingsError
 from flows.progress.watching import watch_progress
 from flows.runs.resumable import fit_on_cluster, resumable_run

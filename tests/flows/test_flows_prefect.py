@@ -14,8 +14,7 @@ from support import EXACT, artifacts_of, flown, store_own
 from waiting import served, wait
 
 from flows.builtin.raw_files import DownloadError
-from flows.compute.health import ClusterLost
-from flows.errors import FlowError, Interrupted, SettingsError
+from flows.errors import ClusterLost, FlowError, Interrupted, SettingsError
 from flows.reports.summary import summarise
 from flows.runs.crossval import run_crossval
 from flows.runs.data import store_dataset
