@@ -45,15 +45,12 @@ class SavedRunSettings(DataSettings):
     apart_by: ClassVar[tuple[str, ...]] = ("dataset", "kernel")
     label: str | None = data_setting(
         None,
-        about="The label to explain (face: identity or pose); fit: several that are numbers, "
-        "separated by commas; cluster: its classes are counted, and semisupervised uses some. "
-        "Default: that of the data set.",
+        about="The label to explain (face: identity or pose). Default: that of the data set.",
     )
     n_components: int | None = solver_setting(
         None,
         about="How many new features, q. Default: up to six are tried; for dependence, or more "
-        "than seven classes: one fewer than classes, or one for each label that is numbers; for "
-        "cluster: the number of clusters.",
+        "than seven classes: one fewer than classes, or one for each label that is numbers.",
         title="New features, q",
         flags=("--components", "-q"),
         ge=1,
@@ -282,6 +279,11 @@ class CrossvalSettings(SearchSettings):
 class FitSettings(SearchSettings):
     """Settings of a fit of W to all rows."""
 
+    label: str | None = data_setting(
+        None,
+        about="The label to explain (face: identity or pose); or several that are numbers, "
+        "separated by commas. Default: that of the data set.",
+    )
     start_from: str | None = solver_setting(
         None,
         about="Begin at the W of this run, with the width and ridge, or the kernel parameters, "

@@ -6,8 +6,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from flows.errors import SettingsError
-from flows.settings.fields import check_run_name, clusters_setting, split_names
+from flows.settings.fields import (
+    check_run_name,
+    clusters_setting,
+    data_setting,
+    solver_setting,
+    split_names,
+)
 from flows.settings.runs import SavedRunSettings
+from ism_dask.clustering import AVOID_WEIGHT, SCORES_WEIGHT
 
 # Prefix of `avoid` if it names a run instead of a label.
 _RUN_PREFIX = "run:"
@@ -26,6 +33,18 @@ class ClusterSettings(SavedRunSettings):
     """Settings of the flow `cluster`, which clusters all rows and fits W to the clusters."""
 
     apart_by: ClassVar[tuple[str, ...]] = ("dataset", "paradigm", "kernel")
+    label: str | None = data_setting(
+        None,
+        about="A label to compare with: its classes are counted, and semisupervised uses some. "
+        "Default: that of the data set.",
+    )
+    n_components: int | None = solver_setting(
+        None,
+        about="How many new features, q. Default: the number of clusters.",
+        title="New features, q",
+        flags=("--components", "-q"),
+        ge=1,
+    )
     paradigm: str = clusters_setting(
         "unsupervised",
         about="unsupervised, semisupervised (classes of some rows) or alternative (to --avoid).",
@@ -41,7 +60,7 @@ class ClusterSettings(SavedRunSettings):
     mu: float | None = clusters_setting(
         None,
         about="semisupervised, alternative: what scores, or labels to avoid, count beside the "
-        "clusters. Default: 1.0, and 30.0 for labels to avoid.",
+        f"clusters. Default: {SCORES_WEIGHT}, and {AVOID_WEIGHT} for labels to avoid.",
         gt=0,
     )
     scores_share: float | None = clusters_setting(

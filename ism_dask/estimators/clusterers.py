@@ -16,6 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from ism_dask._types import Array
 from ism_dask._validation import check_choice, check_positive_int, is_whole, positive_float
+from ism_dask.clustering import AVOID_WEIGHT, SCORES_WEIGHT
 from ism_dask.clustering.alternation import ROUND_TOL, Alternation, AlternationResult
 from ism_dask.clustering.kmeans import kmeans, nearest_centres, order_of_appearance, seeded_kmeans
 from ism_dask.clustering.spectral_embedding import Graph
@@ -351,7 +352,7 @@ max_outer, rotation, random_state
     (178,)
     """
 
-    mu: float = field(default=30.0, kw_only=True)
+    mu: float = field(default=AVOID_WEIGHT, kw_only=True)
 
     def _guide(self, y: Any, n: int) -> EmbeddingGuide:
         return labels_to_avoid(y, n, positive_float("`mu`", self.mu))
@@ -400,7 +401,7 @@ max_outer, rotation, random_state
     (178,)
     """
 
-    mu: float = field(default=1.0, kw_only=True)
+    mu: float = field(default=SCORES_WEIGHT, kw_only=True)
     target: str = field(default="auto", kw_only=True)
 
     def _guide(self, y: Any, n: int) -> EmbeddingGuide:

@@ -62,7 +62,7 @@ def test_the_form_starts_a_run_as_it_is(serving, browser):
     assert places == sorted(places)
     # What may stay empty is an empty field, and no choice of a type.
     assert "None" not in visit.found
-    assert "cluster: its classes are counted" in visit.found
+    assert "its classes are counted" in visit.found
     wanted = {"deployments": {"id": {"any_": [deployment]}}}
     run = serving.find("flow_runs", **wanted)[0]
     given = run["parameters"]["settings"]
