@@ -19,7 +19,7 @@ from sklearn.utils.validation import assert_all_finite, check_array, check_is_fi
 from ism_dask._types import Array
 from ism_dask._validation import check_bool, check_choice, check_seed
 from ism_dask.engines import EngineOptions
-from ism_dask.estimators.gaps import MEAN, check_missing, complete
+from ism_dask.estimators.gaps import MEAN, check_no_gaps
 from ism_dask.estimators.input_rows import (
     array_checks,
     check_lazy,
@@ -33,7 +33,7 @@ from ism_dask.observe import fit_watcher
 from ism_dask.records.fit_report import Certificate, FitReport
 from ism_dask.records.iteration import ANGLE, RESIDUAL, Solution, StoppingOfRounds
 from ism_dask.rows.execution import is_dask
-from ism_dask.rows.raw import column_contributions, project
+from ism_dask.rows.raw import column_contributions, filled, project
 from ism_dask.selection.sample import Setting
 from ism_dask.solvers import ISM, Solver
 from ism_dask.solvers.base import as_solver, check_serves
@@ -54,7 +54,6 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     missing: str | None
     n_features_in_: int
     gap_means_: Array | None
-    gap_counts_: Array | None
 
     def __sklearn_tags__(self) -> Tags:
         """Declare that float32 stays float32, and that rows may be sparse, and may have gaps."""
@@ -71,14 +70,15 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         returns one whole number for a row.
         """
         X, means = row_source(X), self.gap_means_
-        gaps = None if means is None else on_host(means), getattr(self, "feature_names_in_", ())
+        names = getattr(self, "feature_names_in_", ())
+        means = None if means is None else on_host(means)
+        function = partial(_on_complete_rows, function, means, names)
         if not is_lazy(X):
             checks = array_checks(self)
             X = validate_data(self, readable(X), reset=False, **checks, dtype=_FLOATS)
-            return function(complete(X, *gaps))
+            return function(X)
         check_lazy(X)
         validate_data(self, X, reset=False, skip_check_array=True)
-        function = partial(_on_complete_rows, function, *gaps)
         if is_dask(X):
             X = X.rechunk({1: -1})
             if not shape:
@@ -348,7 +348,6 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         check_serves(self._solver, type(self))
         check_bool("`standardize`", self.standardize)
         check_seed(self.random_state)
-        check_missing(self.missing)
         if self.rotation is not None:
             check_choice("`rotation`", self.rotation, ROTATIONS)
 
@@ -371,7 +370,10 @@ def column_names(model: RowTransformer) -> list[str]:
 def _on_complete_rows(
     function: Callable[[Array], Array], means: Array | None, names: Sequence[str], X: Array
 ) -> Array:
-    """Return a function of rows (b, d) that are read now, or raise a ValueError for bad numbers."""
-    X = complete(X, means, names)
+    """Return a function of rows (b, d), whose gaps the means (d,) of a fit fill, if it has some."""
+    if means is None:
+        check_no_gaps(X, names)
+    else:
+        X = filled(X, means)
     assert_all_finite(X, input_name="X")
     return function(X)

@@ -24,7 +24,7 @@ from ism_dask.engines import EngineOptions, Problem, as_engine
 from ism_dask.estimators.base import IKDR, watched_fit
 from ism_dask.estimators.dependence_problem import DependenceRows
 from ism_dask.estimators.fitted import rotated, solution_attributes
-from ism_dask.estimators.gaps import names_of, without_gaps
+from ism_dask.estimators.gaps import without_gaps
 from ism_dask.estimators.input_rows import (
     check_rows,
     in_given_order,
@@ -86,7 +86,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         self.check_parameters()
         given = row_source(X)
         X = rows_in_memory(check_rows(self, given), type(self).__name__)
-        X, gaps = without_gaps(self.missing, X, names_of(given))
+        X, gaps = without_gaps(self.missing, X, getattr(given, "columns", ()))
         n = int(X.shape[0])
         self._check_clusters(n)
         validate_data(self, given, skip_check_array=True)

@@ -21,7 +21,7 @@ from ism_dask._validation import (
     positive_float,
 )
 from ism_dask.estimators.base import RowTransformer
-from ism_dask.estimators.gaps import check_missing, names_of, without_gaps
+from ism_dask.estimators.gaps import without_gaps
 from ism_dask.estimators.input_rows import check_rows, distinct_rows, in_given_order, row_order
 from ism_dask.estimators.unfolding_input import (
     SIDE_TARGETS,
@@ -163,7 +163,7 @@ default "auto"
         self._check_parameters()
         rows = rows_in_memory(X)
         X = check_rows(self, rows, ensure_min_features=1)
-        X, gaps = without_gaps(self.missing, X, names_of(rows))
+        X, gaps = without_gaps(self.missing, X, getattr(rows, "columns", ()))
         validate_data(self, rows, skip_check_array=True)
         target = checked_side(on_this_host(y), X.shape[0], self.target)
         with single_threaded_blas():
@@ -270,7 +270,6 @@ default "auto"
 
     def _check_parameters(self) -> None:
         check_choice("`target`", self.target, SIDE_TARGETS)
-        check_missing(self.missing)
         check_open_interval("`nu`", positive_float("`nu`", self.nu), *_WEIGHTS)
         for name in ("standardize", "refine"):
             check_bool(f"`{name}`", getattr(self, name))

@@ -22,16 +22,16 @@ from ism_dask.rows.raw import is_sparse
 Read = TypeVar("Read")
 
 
-def rows_with_target(y: Any) -> tuple[Any, Array | None]:
-    """Return the y of the rows that have one, and which rows (n,) these are; None if all are.
+def rows_with_target(y: Any) -> tuple[Any, Array]:
+    """Return the y of the rows that have one, and which rows (n,) these are.
 
     Rows without have NaN, None or pandas' NA in each column of y. Raise a ValueError if all rows
     do, or if some have a part of their columns.
     """
-    values = np.empty(0) if is_sparse(y) else target_as_array(y)
+    values = np.zeros(y.shape[0]) if is_sparse(y) else np.atleast_1d(target_as_array(y))
     missing = is_missing(values)
-    if values.ndim == 0 or not missing.any():
-        return y, None
+    if not missing.any():
+        return y, np.ones(len(values), dtype=bool)
     missing = missing.reshape(len(values), -1)
     n, lacks_all = len(missing), missing.all(axis=1)
     if lacks_all.all():

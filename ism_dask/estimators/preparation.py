@@ -205,23 +205,20 @@ class Prepared:
 
 @dataclass(frozen=True, eq=False)
 class RowsWithoutY:
-    """What rows without y tell of X: their number, the moments of columns, some rows (k, d)."""
+    """What rows without y tell of X: the moments of its columns, and some of the rows (k, d)."""
 
-    n_rows: int
     moments: ColumnMoments
     some: Array
 
     @classmethod
     def of_rows(cls, X: Any, counts: Array) -> RowsWithoutY:
         """Return what the rows of an array of NumPy, Dask or scipy tell, by their weights (n,)."""
-        order, n_rows = row_order(X, weights=counts), int(np.count_nonzero(counts))
-        if order is not None:
+        if (order := row_order(X, weights=counts)) is not None:
             X, counts = X[order], counts[order]
         rows = SparseRows(X, RANGE_ROWS) if is_sparse(X) else X
         moments = column_moments(cut(rows).with_rows(ROW_WEIGHTS, counts))
         drawn = repeated_rows(counts)
-        some = X[drawn[:: -(-len(drawn) // SAMPLE_ROWS)]]
-        return cls(n_rows, moments, np.asarray(as_dense(some)))
+        return cls(moments, as_dense(X[drawn[:: -(-len(drawn) // SAMPLE_ROWS)]]))
 
 
 def prepare_rows(
@@ -301,8 +298,8 @@ def column_moments(raw: Shards) -> ColumnMoments:
         bad = np.flatnonzero(~finite)
         raise ValueError(
             f"Input X contains NaN or infinity, in {len(bad)} columns, the first number {bad[0]}; "
-            'fit with missing="mean", fill them as scikit-learn\'s SimpleImputer does, or drop '
-            "these rows"
+            'fit with missing="mean", fill them at ingestion or as scikit-learn\'s SimpleImputer '
+            "does, or drop these rows"
         )
     size = np.maximum(np.abs(columns.low), np.abs(columns.high))
     extreme = np.flatnonzero((size > LARGE) | ((size < 1 / LARGE) & (size > 0)))

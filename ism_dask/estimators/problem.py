@@ -16,7 +16,7 @@ from sklearn.utils.validation import assert_all_finite, check_consistent_length,
 from ism_dask._types import Array
 from ism_dask._validation import is_whole
 from ism_dask.estimators.dependence_problem import DependenceRows
-from ism_dask.estimators.gaps import names_of, without_gaps
+from ism_dask.estimators.gaps import without_gaps
 from ism_dask.estimators.input_rows import (
     check_rows,
     row_digests,
@@ -257,8 +257,8 @@ def supervised_problem(
         )
     y, has_y = rows_with_target(on_this_host(y))
     y = column_target(y)
-    names, X = names_of(X), check_rows(parameters, on_this_host(row_source(X)))
-    check_consistent_length(X, y if has_y is None else has_y)
+    names, X = getattr(X, "columns", ()), check_rows(parameters, on_this_host(row_source(X)))
+    check_consistent_length(X, has_y)
     with np.errstate(over="ignore", invalid="ignore"):  # sums of large numbers
         assert_all_finite(y, input_name="y")
     most, d = parameters.max_features, X.shape[1]
@@ -268,14 +268,16 @@ def supervised_problem(
             f'"auto", "significant" or None; got {most!r}'
         )
     X = rows_in_memory(X, type(parameters).__name__)
-    counts = None if sample_weight is None else check_weights(sample_weight, X.shape[0])
-    some, avoid, given, groups = (_of_rows(s, has_y) for s in (counts, avoid, given, groups))
-    weights = row_weights(y, parameters.target, parameters.class_weight, some)
-    counts = _of_all_rows(weights, counts, has_y)
+    counts = (
+        np.ones(len(has_y)) if sample_weight is None else check_weights(sample_weight, len(has_y))
+    )
+    sides = (sample_weight, avoid, given, groups)
+    sample_weight, avoid, given, groups = (_of_rows(side, has_y) for side in sides)
+    weights = row_weights(y, parameters.target, parameters.class_weight, sample_weight)
+    if weights is not None:
+        counts[has_y] = weights
     X, gaps = without_gaps(parameters.missing, X, names, counts)
-    others = None
-    if has_y is not None:
-        X, others = _parted(X, has_y, np.ones(len(has_y)) if counts is None else counts)
+    X, others = _parted(X, has_y, counts)
     avoid, given = (
         None if side is None else SideInformation.from_columns(name, side, len(y), weights)
         for name, side in (("avoid", avoid), ("given", given))
@@ -284,34 +286,25 @@ def supervised_problem(
     return SupervisedProblem(parameters, X, y, weights, avoid, given, groups, library, gaps, others)
 
 
-def _of_rows(values: Any, rows: Array | None) -> Any:
-    """Return those of values of n rows, as in a list or a frame, that `rows` (n,) are true for."""
-    if values is None or rows is None:
+def _of_rows(values: Any, has_y: Array) -> Any:
+    """Return those of values of n rows, as in a list or a frame, that belong to rows with y."""
+    if values is None or has_y.all():
         return values
-    check_consistent_length(values, rows)
-    return _safe_indexing(values, np.flatnonzero(rows))
-
-
-def _of_all_rows(weights: Array | None, counts: Array | None, has_y: Array | None) -> Array | None:
-    """Return the weights (n,) of all rows from those of the rows with y, and `counts` (n,)."""
-    if has_y is None or weights is None:
-        return weights
-    every = np.ones(len(has_y)) if counts is None else counts.copy()
-    every[has_y] = weights
-    return every
+    check_consistent_length(values, has_y)
+    return _safe_indexing(values, np.flatnonzero(has_y))
 
 
 def _parted(X: Any, has_y: Array, counts: Array) -> tuple[Any, RowsWithoutY | None]:
     """Return the rows of X (n, d) with y, and what the others tell, which count by `counts`."""
+    if has_y.all():
+        return X, None
     if is_row_source(X):
         raise ValueError(
             f"`y` has no value in {np.count_nonzero(~has_y):,} of {len(has_y):,} rows, which are "
             "too many to be read from a store at once; give X as a Dask array"
         )
-    rows = rows_in_memory(X[has_y], "a fit")
-    if not counts[~has_y].any():
-        return rows, None
-    return rows, RowsWithoutY.of_rows(X[~has_y], counts[~has_y])
+    others = RowsWithoutY.of_rows(X[~has_y], counts[~has_y]) if counts[~has_y].any() else None
+    return rows_in_memory(X[has_y], "a fit"), others
 
 
 def checked_groups(parameters: SupervisedBase, groups: Any, n_rows: int) -> Array:

@@ -115,9 +115,8 @@ class SupervisedBase(IKDR):
         ):
             solution, attributes = self._fitted(ordered)
             attributes |= problem.gaps
-            if (others := problem.others) is not None:
-                report = replace(attributes["report_"], rows_without_y=others.n_rows)
-                attributes["report_"] = report
+            without_y = 0 if problem.others is None else problem.others.moments.n_rows
+            attributes["report_"] = replace(attributes["report_"], rows_without_y=without_y)
             if (library := problem.library) is not None:
                 attributes = {
                     name: library.put(value) if isinstance(value, np.ndarray) else value
@@ -156,8 +155,8 @@ class SupervisedBase(IKDR):
         """
         Z = np.asarray(on_this_host(self._new_features(X)), dtype=np.float64)
         y, has_y = rows_with_target(on_this_host(y))
-        check_consistent_length(Z, y if has_y is None else has_y)
-        Z, y = Z if has_y is None else Z[has_y], column_target(y)
+        check_consistent_length(Z, has_y)
+        Z, y = Z[has_y], column_target(y)
         if (y == y[:1]).all():
             raise ValueError(
                 f"all {len(y)} rows have the same `y` ({y[0]!r}), on which nothing can depend; "

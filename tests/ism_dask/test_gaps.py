@@ -1,4 +1,4 @@
-"""Gaps in X, filled with the means of their columns by definition, or refused by name."""
+"""Gaps in X get the means of their columns, rows without y count in the scales, by definition."""
 
 import pickle
 
@@ -12,192 +12,267 @@ from models import WINE as X
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 from sklearn.base import clone
+from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.utils import get_tags
 
-from ism_dask import (
-    AlternativeIKDR,
-    ColoredMVU,
-    PredictiveIKDR,
-    SemiSupervisedIKDR,
-    SupervisedIKDR,
-    UnsupervisedIKDR,
-    intervals,
-)
+import ism_dask
+from ism_dask import PredictiveIKDR, SupervisedIKDR, hsic, intervals
 from ism_dask.kernels import Gaussian
+from ism_dask.linalg.subspaces import subspace_sine
+from ism_dask.solvers import ISM
 from storage import Model, UnfitRows, ingest_table, load_model, save_model
 
-Y, RNG = CULTIVAR, np.random.default_rng(0)
+Y, RNG, N = CULTIVAR, np.random.default_rng(0), len(X)
+NAMES = np.array(["barolo", "grignolino", "barbera"])[Y]
+NUMBERS = X[:, 6] + 0.1 * RNG.normal(size=N)
 GAPPY = np.where(RNG.random(X.shape) < 0.1, np.nan, X)
 GAPPY[:, 3] = X[:, 3]
 MEANS = np.nanmean(GAPPY, axis=0)
-FILLED = np.where(np.isnan(GAPPY), MEANS, GAPPY)
-NAMES = [f"c{number}" for number in range(13)]
-FRAME = pd.DataFrame(GAPPY, columns=NAMES)
-QUICK = {"kernel": Gaussian(sigma=2.0), "missing": "mean"}
-EVERY = (
-    PredictiveIKDR(2, max_features=None),
-    SupervisedIKDR(2),
-    UnsupervisedIKDR(3, 2),
-    SemiSupervisedIKDR(3, 2),
-    AlternativeIKDR(3, 2),
-    ColoredMVU(),
-)
+FRAME = pd.DataFrame(GAPPY, columns=[f"c{number}" for number in range(13)])
+HAS = RNG.random(N) < 0.6
+FLOATS, PARTLY = (np.where(HAS, values, np.nan) for values in (Y, NUMBERS))
+WIDTH = Gaussian(sigma=2.0)
+QUICK = {"kernel": WIDTH, "missing": "mean"}
+EVERY = [PredictiveIKDR(2, max_features=None), SupervisedIKDR(2), ism_dask.ColoredMVU()]
+EVERY += [getattr(ism_dask, f"{name}IKDR")(3, 2) for name in ("Unsupervised", "Alternative")]
+EVERY += [ism_dask.SemiSupervisedIKDR(3, 2)]
+every_estimator = pytest.mark.parametrize("model", EVERY, ids=lambda model: type(model).__name__)
 
 
 @pytest.fixture(scope="module")
-def fitted():
+def filled():
     return hsic_model(2, **QUICK).fit(GAPPY, Y)
 
 
+@pytest.fixture(scope="module")
+def partly():
+    return hsic_model(2).fit(X, FLOATS)
+
+
 @quiet
-@pytest.mark.parametrize("model", EVERY, ids=lambda model: type(model).__name__)
+@every_estimator
 def test_every_estimator_fills_gaps_with_the_means_of_the_fit(model):
     gappy = clone(model).set_params(missing="mean").fit(GAPPY, Y)
+    assert get_tags(gappy).input_tags.allow_nan
+    assert not get_tags(model).input_tags.allow_nan
     assert_allclose(gappy.gap_means_, MEANS, rtol=1e-14)
     assert_array_equal(gappy.gap_counts_, np.isnan(GAPPY).sum(axis=0))
-    plain = model.fit(np.where(np.isnan(GAPPY), gappy.gap_means_, GAPPY), Y)
+    plain = clone(model).fit(np.where(np.isnan(GAPPY), gappy.gap_means_, GAPPY), Y)
     assert plain.gap_means_ is plain.gap_counts_ is None
     unseen = np.where(RNG.random(X.shape) < 0.3, np.nan, 1.01 * X)
     complete = np.where(np.isnan(unseen), gappy.gap_means_, unseen)
+    gappy = pickle.loads(pickle.dumps(gappy))
     assert_array_equal(gappy.transform(unseen), plain.transform(complete))
-    assert np.isnan(unseen).any()  # nobody has written into the rows
     if hasattr(gappy, "predict"):
         assert_array_equal(gappy.predict(unseen), plain.predict(complete))
-    again = pickle.loads(pickle.dumps(gappy))
-    assert_array_equal(again.transform(unseen), gappy.transform(unseen))
+    assert np.isnan(unseen).any()  # nobody has written into the rows
 
 
-@pytest.mark.parametrize(
-    "place",
-    [
-        GAPPY.tolist(),
-        FRAME,
-        FRAME.astype("Float64"),
-        FRAME.astype(object).where(FRAME.notna(), None),
-        pl.DataFrame(GAPPY),
-        np.ma.masked_invalid(GAPPY),
-        csr_array(GAPPY),
-        da.from_array(GAPPY, chunks=(50, 4)),
-        StoredRows(GAPPY, 100),
-    ],
-    ids=["list", "pandas", "NA", "None", "polars", "masked", "sparse", "Dask", "stored"],
-)
-def test_gaps_are_filled_wherever_they_come_from(place, fitted):
+LAZY = da.from_array(GAPPY, chunks=(50, 4))
+PLACES = {"list": GAPPY.tolist(), "pandas": FRAME, "NA": FRAME.astype("Float64")}
+PLACES |= {"None": FRAME.astype(object).where(FRAME.notna(), None), "polars": pl.DataFrame(GAPPY)}
+PLACES |= {"masked": np.ma.masked_invalid(GAPPY), "sparse": csr_array(GAPPY), "Dask": LAZY}
+PLACES |= {"stored": StoredRows(GAPPY, 100)}
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+def test_gaps_are_filled_wherever_they_come_from(place, filled):
     other = hsic_model(2, **QUICK).fit(place, Y)
-    assert_array_equal(other.components_, fitted.components_)
-    assert_allclose(np.asarray(other.transform(place)), fitted.transform(GAPPY), atol=1e-12)
-
-
-def test_gaps_in_single_precision_and_sparse_zeros_count_as_numbers():
-    few = np.where(np.median(X, axis=0) < X, 0.0, GAPPY)
-    sparse = hsic_model(2, **QUICK).fit(csr_array(few), Y)
-    assert_allclose(sparse.gap_means_, np.nanmean(few, axis=0), rtol=1e-13)
-    single = hsic_model(2, **QUICK).fit(GAPPY.astype("f4"), Y)
-    assert_allclose(single.gap_means_, MEANS, rtol=1e-6)
-    assert single.transform(GAPPY.astype("f4")).dtype == np.float32
+    assert_array_equal(other.components_, filled.components_)
+    assert_allclose(np.asarray(other.transform(place)), filled.transform(GAPPY), atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["rows", "classes"])
 def test_rows_count_in_the_means_by_their_weights(kind):
-    weights, model = RNG.integers(0, 4, len(X)), hsic_model(2, **QUICK)
+    weights, model = RNG.integers(0, 4, N), hsic_model(2, **QUICK)
     if kind == "classes":
         weights, model = np.array([3, 1, 2])[Y], model.set_params(class_weight={0: 3, 2: 2})
-    given = {"sample_weight": weights} if kind == "rows" else {}
-    weighted = clone(model).fit(GAPPY, Y, **given)
-    masked = np.ma.masked_invalid(GAPPY)
-    assert_allclose(weighted.gap_means_, np.ma.average(masked, axis=0, weights=weights))
+    weighted = clone(model).fit(GAPPY, Y, sample_weight=weights if kind == "rows" else None)
     repeated = hsic_model(2, **QUICK).fit(GAPPY.repeat(weights, axis=0), Y.repeat(weights))
-    assert_array_equal(repeated.gap_means_, weighted.gap_means_)
+    assert_allclose(repeated.gap_means_, np.nanmean(GAPPY.repeat(weights, axis=0), axis=0))
+    assert_allclose(repeated.gap_means_, weighted.gap_means_, rtol=1e-14)
     assert_same_fit(repeated, weighted, 1e-10, 1e-6)
 
 
 @pytest.mark.parametrize("make", SUPERVISED)
-def test_the_order_of_rows_with_gaps_changes_no_bit(make):
-    order = RNG.permutation(len(X))
-    one, other = (make(2, missing="mean").fit(GAPPY[i], Y[i]) for i in (np.arange(len(X)), order))
-    assert_array_equal(one.gap_means_, other.gap_means_)
-    assert_array_equal(one.components_, other.components_)
+def test_the_order_of_rows_changes_no_bit(make):
+    order, model = RNG.permutation(N), make(1, missing="mean")
+    one, other = (clone(model).fit(GAPPY[i], PARTLY[i]) for i in (np.arange(N), order))
+    for name in ("components_", "mean_", "scale_", "gap_means_"):
+        assert_array_equal(getattr(one, name), getattr(other, name))
 
 
-def test_what_judges_a_fit_takes_its_rows_with_their_gaps():
+def test_what_judges_a_fit_takes_its_rows_as_they_are():
     rows, y = curved()
-    rows[::7, 4] = np.nan
+    rows[::7, 4], y[::4] = np.nan, np.nan
     fitted = PredictiveIKDR(2, missing="mean", max_features=None).fit(rows, y)
+    assert_allclose(fitted.gap_means_, np.nanmean(rows, axis=0))
     assert fitted.certify(rows, y).is_certified
     assert intervals(fitted, rows, y).shares.shape == (5,)
-    assert fitted.score(rows, y) > 0.8
+    with pytest.raises(ValueError, match="these rows are not those of the fit"):
+        fitted.certify(np.where(np.isnan(y)[:, None], rows + 1.0, rows), y)
+    model, folds = hsic_model(1, missing="mean"), KFold(3)
+    search = GridSearchCV(model, {"n_components": [1, 2]}, cv=folds).fit(rows, y)
+    assert np.isfinite(search.best_score_)
 
 
-def test_rows_too_large_for_memory_are_filled_by_shards_or_refused(monkeypatch):
+def test_rows_too_large_for_memory_are_filled_by_shards(monkeypatch, filled, partly):
     monkeypatch.setattr("ism_dask.rows.raw.MEMORY_NUMBERS", 600)
-    lazy = da.from_array(GAPPY, chunks=(50, 4))
-    model = hsic_model(2, **QUICK)
-    fitted = clone(model).fit(lazy, Y)
-    assert_allclose(fitted.gap_means_, MEANS, rtol=1e-13)
-    assert_same_fit(fitted, clone(model).fit(FILLED, Y), 1e-9, 1e-6)
-    assert_allclose(fitted.transform(lazy).compute(), fitted.transform(FILLED), atol=1e-12)
-    stored, complete = StoredRows(GAPPY, 100), StoredRows(FILLED, 100)
-    assert_array_equal(clone(model).fit(complete, Y).gap_counts_, 0)
-    with pytest.raises(ValueError, match=r"fill them at ingestion, as by `ism-dask ingest --miss"):
-        clone(model).fit(stored, Y)
-    with pytest.raises(ValueError, match=r'NaN or infinity, in 12 columns.*missing="mean"'):
-        hsic_model(2).fit(lazy, Y)
+    for place in (LAZY, csr_array(GAPPY)):
+        large = hsic_model(2, **QUICK).fit(place, Y)
+        assert_allclose(large.gap_means_, MEANS, rtol=1e-13)
+        assert_same_fit(large, filled, 1e-9, 1e-6)
+        assert_allclose(np.asarray(large.transform(place)), filled.transform(GAPPY), atol=1e-6)
+    for missing in (None, "mean"):
+        with pytest.raises(ValueError, match=r"12 columns.*=\"mean\", fill them at ingestion"):
+            hsic_model(2, missing=missing).fit(StoredRows(GAPPY, 100), Y)
+    assert_same_fit(hsic_model(2).fit(da.from_array(X, chunks=(50, 4)), FLOATS), partly, 1e-6, 1e-5)
+    with pytest.raises(ValueError, match=r"no value in \d\d of 178 rows, .* give X as a Dask"):
+        hsic_model(2).fit(StoredRows(X, 100), FLOATS)
 
 
 NOTHING = np.where(np.arange(13) == 4, np.nan, X)
-COUNT = r"the first 'c0' \(1\d\), .*'c5' \(\d+\) and 7 more\. Fit with missing=\"mean\""
+COUNT = r"12 of 13 columns with 2\d\d gaps, the first 'c0' \(\d+\), .*'c5' \(\d+\) and 7 more\. Fit"
+UNFIT = [
+    (FRAME, None, rf"NaN: 1\d\d of 178 rows .* {COUNT} with missing=\"mean\""),
+    (GAPPY, None, r"the first number 0 \(\d+\), number 1"),
+    (NOTHING, "mean", r"no number at all in 1 of 13 columns with 178 gaps, .* number 4 \("),
+    (FRAME.assign(c4=np.nan), "mean", r"the first 'c4' \(178\).* Leave such columns out"),
+    (X, "median", "`missing` must be 'mean' or None; got 'median'"),
+    (np.where(np.isnan(GAPPY), np.inf, GAPPY), "mean", "infinity"),
+]
 
 
 @quiet
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"X": FRAME}, rf"NaN: 1\d\d of 178 rows .* 12 of 13 columns with 2\d\d gaps, {COUNT}"),
-        ({"X": GAPPY}, r"the first number 0 \(1\d\), number 1"),
-        ({"X": NOTHING, "missing": "mean"}, "no number at all in 1 of 13 columns, .* number 4: "),
-        ({"X": FRAME.assign(c4=np.nan), "missing": "mean"}, "the first 'c4': .* Leave these"),
-        ({"missing": "median"}, "`missing` must be 'mean' or None; got 'median'"),
-        ({"X": np.where(np.isnan(GAPPY), np.inf, GAPPY), "missing": "mean"}, "infinity"),
-    ],
-)
-@pytest.mark.parametrize("model", EVERY, ids=lambda model: type(model).__name__)
-def test_what_cannot_be_filled_is_refused(model, given, message):
-    given = {"X": X, "missing": None, **given}
+@pytest.mark.parametrize(("rows", "missing", "message"), UNFIT, ids=range(len(UNFIT)))
+@every_estimator
+def test_what_cannot_be_filled_is_refused(model, rows, missing, message):
     with pytest.raises(ValueError, match=message):
-        clone(model).set_params(missing=given["missing"]).fit(given["X"], Y)
+        clone(model).set_params(missing=missing).fit(rows, Y)
+    if missing is None and rows is FRAME:
+        with pytest.raises(ValueError, match=rf"NaN: .* {COUNT}"):
+            clone(model).fit(FRAME.fillna(1.0), Y).transform(FRAME)
 
 
-def test_a_column_without_a_number_in_the_rows_that_count_is_refused():
-    rows = np.where((Y[:, None] == 0) | (np.arange(13) != 4), X, np.nan)
-    with pytest.raises(ValueError, match="no number at all in 1 of 13 columns, the first number 4"):
-        hsic_model(1, **QUICK).fit(rows, Y, sample_weight=(Y > 0) * 1.0)
-
-
-@pytest.mark.parametrize("model", EVERY, ids=lambda model: type(model).__name__)
-def test_the_tag_follows_what_the_estimator_does_about_gaps(model):
-    assert not get_tags(model).input_tags.allow_nan
-    assert get_tags(clone(model).set_params(missing="mean")).input_tags.allow_nan
-
-
-def test_a_fit_without_missing_names_the_gaps_of_new_rows(fitted):
-    plain = hsic_model(1, kernel=Gaussian(sigma=2.0)).fit(pd.DataFrame(X, columns=NAMES), Y)
-    with pytest.raises(ValueError, match=r"the first 'c0' \(\d+\), 'c1'"):
-        plain.transform(FRAME)
-    assert_allclose(fitted.explain(np.full((1, 13), np.nan)), 0.0, atol=1e-12)
-
-
-def test_a_stored_model_fills_gaps_as_the_fit_did(fitted):
+def test_storage_fills_gaps_as_a_fit_does(filled):
     names = ("components", "mean", "scale", "eigenvalues", "gap_means")
-    arrays = {name: getattr(fitted, f"{name}_") for name in names}
+    arrays = {name: getattr(filled, f"{name}_") for name in names}
     save_model("gappy", Model(**arrays))
-    loaded = load_model("gappy")
-    assert_array_equal(loaded.gap_means, fitted.gap_means_)
-    assert_allclose(loaded.transform(GAPPY), fitted.transform(GAPPY), atol=1e-12)
+    assert_allclose(load_model("gappy").transform(GAPPY), filled.transform(GAPPY), atol=1e-12)
+    assert_allclose(filled.explain(np.full((1, 13), np.nan)), 0.0, atol=1e-12)
     with pytest.raises(UnfitRows, match="NaN"):
         Model(**{**arrays, "gap_means": None}).transform(GAPPY)
-
-
-def test_a_table_is_filled_at_ingestion_as_by_a_fit(fitted):
     data = ingest_table(FRAME.assign(y=Y), "gappy", label="y", missing="mean")
-    assert_allclose(data.X.read(0, len(X)), np.where(np.isnan(GAPPY), fitted.gap_means_, GAPPY))
-    assert_same_fit(hsic_model(2, kernel=QUICK["kernel"]).fit(data, Y), fitted, 1e-9, 1e-6)
+    assert_allclose(data.X.read(0, N), np.where(np.isnan(GAPPY), filled.gap_means_, GAPPY))
+    assert_same_fit(hsic_model(2, kernel=WIDTH).fit(data, Y), filled, 1e-9, 1e-6)
+
+
+# Rows without y.
+
+
+@pytest.mark.parametrize("y", [FLOATS, PARTLY], ids=["classes", "numbers"])
+@pytest.mark.parametrize("make", SUPERVISED)
+def test_rows_without_y_count_in_means_and_deviations_alone(make, y):
+    one = make(2, kernel=WIDTH).fit(X, y)
+    assert_allclose(one.mean_, X.mean(axis=0))
+    assert_allclose(one.scale_, X.std(axis=0))
+    # The definition: rows scaled by those of all, of which the ones with y are fitted.
+    scaled = ((X - X.mean(axis=0)) / X.std(axis=0))[HAS]
+    expected = make(2, kernel=WIDTH, standardize=False).fit(scaled, y[HAS])
+    assert one.objective_ == pytest.approx(expected.objective_, rel=1e-9)
+    assert subspace_sine(one.components_.T, expected.components_.T) < 1e-6
+    assert (one.report_.rows_without_y, expected.report_.rows_without_y) == (N - HAS.sum(), 0)
+    assert np.isfinite(one.transform(X)).all()
+    assert one.score(X, y) == pytest.approx(one.score(X[HAS], y[HAS]))
+
+
+@quiet
+@pytest.mark.parametrize("standardize", [True, False])
+@pytest.mark.parametrize("kernel", ["gaussian", "polynomial", "linear"])
+def test_the_objective_is_that_of_the_new_features_of_rows_with_y(kernel, standardize):
+    rows = X / X.std(axis=0)
+    model = hsic_model(2, kernel=kernel, standardize=standardize, solver=ISM(max_iter=3))
+    Z = model.fit(rows, FLOATS).transform(rows)[HAS]
+    J = hsic(Z, Y[HAS], kernel=model.kernel_, engine="exact")
+    assert J * (len(Z) - 1) ** 2 == pytest.approx(model.objective_, rel=1e-6)
+
+
+def test_the_width_of_the_kernel_is_that_of_all_rows(partly):
+    every, few = hsic_model(2).fit(X, NAMES), hsic_model(2).fit(X[HAS], NAMES[HAS])
+    assert partly.kernel_.sigma == pytest.approx(every.kernel_.sigma, rel=1e-12)
+    assert abs(few.kernel_.sigma / every.kernel_.sigma - 1) > 1e-4
+    model = PredictiveIKDR(2, max_features=None)
+    own = [model.fit(X, y).kernel_.sigma / model.setting_.width for y in (Y, FLOATS)]
+    assert own[0] == pytest.approx(own[1], rel=1e-9)
+
+
+def marked(values, mark=None):
+    """Return values (n,) as objects, with a mark in the rows without y."""
+    return np.where(HAS, np.array(values, dtype=object), mark)
+
+
+TEXTS = [marked(NAMES, mark) for mark in (None, np.nan, pd.NA)]
+TEXTS += [pd.Series(TEXTS[0], dtype=kind) for kind in ("category", "string")]
+TEXTS += [TEXTS[0].tolist(), pl.Series(TEXTS[0].tolist())]
+CODES = [FLOATS[:, None], pd.array(marked(Y, pd.NA), dtype="Int64"), np.ma.masked_array(Y, ~HAS)]
+CODES += [marked(Y), pl.Series(marked(Y).tolist())]
+MARKED = [*((y, NAMES) for y in TEXTS), *((y, Y) for y in CODES), (marked(NUMBERS), NUMBERS)]
+MARKED += [(pd.Series(marked(NUMBERS, pd.NA), dtype="Float64"), NUMBERS)]
+MARKED += [(pd.DataFrame({"a": FLOATS, "b": TEXTS[0]}), np.c_[Y, NAMES])]
+MARKED += [(np.where(HAS[:, None], X[:, :2], np.nan), X[:, :2])]
+
+
+@quiet
+@pytest.mark.parametrize(("y", "whole"), MARKED, ids=range(len(MARKED)))
+def test_every_mark_of_a_missing_y_is_known(y, whole):
+    one = hsic_model(2, kernel=WIDTH).fit(X, y)
+    scaled = ((X - X.mean(axis=0)) / X.std(axis=0))[HAS]
+    expected = hsic_model(2, kernel=WIDTH, standardize=False).fit(scaled, whole[HAS])
+    assert one.objective_ == pytest.approx(expected.objective_, rel=1e-9)
+    assert_array_equal(getattr(one, "classes_", 0), getattr(expected, "classes_", 0))
+
+
+def test_rows_without_y_count_by_their_weights():
+    weights = RNG.integers(0, 3, N)
+    weighted = hsic_model(1).fit(X, PARTLY, sample_weight=weights)
+    repeated = hsic_model(1).fit(X.repeat(weights, axis=0), PARTLY.repeat(weights))
+    assert_same_fit(weighted, repeated, 1e-9, 1e-6)
+    assert weighted.report_.rows_without_y == np.count_nonzero(weights[~HAS])
+    none = hsic_model(1).fit(X, PARTLY, sample_weight=HAS * 1.0)
+    assert_same_fit(none, hsic_model(1).fit(X[HAS], PARTLY[HAS]), 1e-9, 1e-6)
+
+
+@pytest.mark.parametrize("name", ["avoid", "given", "groups"])
+def test_what_is_known_beside_y_is_that_of_the_rows_with_y(name):
+    values = RNG.integers(0, 12, N) if name == "groups" else RNG.normal(size=N)
+    model = PredictiveIKDR(1, kernel=WIDTH, max_features=None)
+    every = model.fit(X, FLOATS, **{name: values}).components_
+    assert model.certify(X, FLOATS, **{name: values.tolist()}).residual_rows == HAS.sum()
+    some = pd.Series(np.where(HAS, values, np.nan))
+    assert_array_equal(model.fit(X, FLOATS, **{name: some}).components_, every)
+
+
+def test_columns_that_vary_without_y_alone_and_more_columns_than_rows():
+    varying = np.column_stack([X, np.where(HAS, 3.0, NUMBERS)])
+    assert_array_equal(hsic_model(2).fit(varying, FLOATS).components_[:, 13], 0.0)
+    wide = RNG.normal(size=(30, 60))
+    fitted = hsic_model(1).fit(wide, np.where(np.arange(30) < 20, wide[:, 0], np.nan))
+    assert_allclose(fitted.scale_, wide.std(axis=0))
+    assert np.isfinite(fitted.transform(wide)).all()
+
+
+NONE = [
+    (np.full(N, np.nan), "no value in 178 of 178 rows .* or take UnsupervisedIKDR"),
+    ([None] * N, "no value in 178 of 178 rows"),
+    (np.c_[FLOATS, NUMBERS], r"a part of its columns in \d\d of 178 rows, the first number"),
+    (FLOATS[:-1], "inconsistent numbers of samples"),
+    (np.where(HAS, NUMBERS, np.inf), "infinity"),
+    (np.where(Y == 0, 0.0, np.nan), "one class only"),
+]
+
+
+@pytest.mark.parametrize("make", SUPERVISED)
+@pytest.mark.parametrize(("y", "message"), NONE, ids=range(len(NONE)))
+def test_what_is_no_y_of_any_row_is_refused(make, y, message):
+    with pytest.raises(ValueError, match=message):
+        make(1).fit(X, y)
