@@ -200,18 +200,15 @@ def test_a_response_is_the_mean_of_y_along_each_feature(fitted):
     assert drawn == [names[each] for each in Y.to_numpy()[nearest[alone]]]
 
 
+VALUES = X.to_numpy()
+LAZY = da.from_array(VALUES, chunks=(50, 5))
+
+
+@NAMELESS
 @pytest.mark.parametrize(
     "row",
-    [
-        (X, 17),
-        (X.iloc[17],),
-        (X[17:18],),
-        pytest.param((X.to_numpy(), 17), marks=NAMELESS),
-        pytest.param((X.to_numpy()[17].tolist(),), marks=NAMELESS),
-        pytest.param((csr_array(X.to_numpy()), 17), marks=NAMELESS),
-        pytest.param((da.from_array(X.to_numpy(), chunks=(50, 5)), 17), marks=NAMELESS),
-        pytest.param((StoredRows(X.to_numpy(), 50), 17), marks=NAMELESS),
-    ],
+    [(X, 17), (X.iloc[17],), (X[17:18],), (VALUES, 17), (VALUES[17].tolist(),)]
+    + [(rows, 17) for rows in (csr_array(VALUES), LAZY, StoredRows(VALUES, 50))],
 )
 def test_the_bars_of_a_row_sum_to_its_new_features(fitted, row):
     panels, added = plot.row(fitted, *row, top=4), fitted.explain(X)[17]
