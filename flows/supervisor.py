@@ -5,19 +5,25 @@ To start it again is the work of systemd or Compose (`deploy/`).
 
 from __future__ import annotations
 
+import platform
 import time
+import tomllib
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from importlib.resources import files
 from shutil import rmtree
-from typing import NoReturn
+from typing import Any, NoReturn
 
+from dask.system import CPU_COUNT
+
+from flows.compute.places import SCHEDULER, SCHEDULER_SETTINGS, dask_environment
 from flows.errors import FlowError, SettingsError
 from flows.progress.interrupts import delay_interrupts
 from flows.reports.pages import write_index
-from flows.services.dask import SCHEDULER, WORKERS, dask_scheduler, dask_workers
 from flows.services.liveness import is_running, receipts_to_send
 from flows.services.service import (
+    HOST,
     TEMPORARY,
     Service,
     ServiceRecord,
@@ -33,25 +39,26 @@ from flows.services.service import (
     start_services,
     stop_processes,
 )
-from flows.settings.base import PORTS, ServiceSettings
+from flows.settings.base import POOL, PORTS, ServiceSettings
 from flows.settings.fields import command_words
 from flows.tracking.server import (
     REPORTS,
     SERVER,
-    WORKER,
     avoid_proxies,
+    basic_auth,
     external_api_address,
     prefect_environment,
-    prefect_server,
-    prefect_worker,
-    report_server,
 )
 from storage import reports_folder
 
 # Name of this process in its record, whose address is that of the API in use.
 NAME = "up"
-# All services in the order of their start: each may need those before it.
-_SERVICES = (SERVER, REPORTS, SCHEDULER, WORKERS, WORKER)
+WORKERS, WORKER = "dask-workers", "prefect-worker"
+# All services in the order of their start. The workers need the servers.
+_SERVERS, _WORKERS = (SERVER, REPORTS, SCHEDULER), (WORKERS, WORKER)
+# Share of the machine's memory for all Dask workers together. The scheduler, the servers and the
+# user need some, too.
+_MEMORY_SHARE = 0.75
 # Seconds between two looks at the services.
 _EVERY = 5.0
 # More seconds than the slowest end of all services takes.
@@ -60,7 +67,7 @@ _STOP_SECONDS = 120.0
 
 def service_records() -> list[ServiceRecord]:
     """Return the records of this machine's services, the supervisor first, as far as they run."""
-    return [record for name in (NAME, *_SERVICES) if (record := live_record(name))]
+    return [record for name in (NAME, *_SERVERS, *_WORKERS) if (record := live_record(name))]
 
 
 def running_services() -> dict[str, str | None]:
@@ -158,14 +165,42 @@ def _start_all(settings: ServiceSettings, tell: Tell) -> tuple[list[Service], st
         )
     ports = _choose_ports(settings, PORTS.keys() - ({"port"} if external else set()), tell)
     write_index(reports_folder())
-    scheduler = dask_scheduler(ports["scheduler_port"], ports["dashboard_port"])
-    prefect = [] if external else [prefect_server(ports["port"])]
-    servers = [*prefect, report_server(ports["report_port"]), scheduler]
-    start_services(servers, tell)
-    api = external or servers[0].address
-    workers = [dask_workers(settings, scheduler), prefect_worker(api, settings.pool)]
-    start_services(workers, tell)
-    return [*servers, *workers], api
+    api, count = external or f"http://{HOST}:{ports['port']}/api", settings.workers or CPU_COUNT
+    values = {
+        **ports,
+        "api": api,
+        "reports": reports_folder().absolute(),
+        "workers": count,
+        "threads": settings.threads or 1,
+        "memory": settings.memory or _MEMORY_SHARE / count,
+        "pool": settings.pool or POOL,
+        "machine": platform.node(),
+    }
+    started = list[Service]()
+    for names in (_SERVERS[1:] if external else _SERVERS, _WORKERS):
+        some = [service(name, **values) for name in names]
+        start_services(some, tell)
+        started += some
+    return started, api
+
+
+def service(name: str, **values: Any) -> Service:
+    """Return a service of `services.toml`, in whose entries these values stand."""
+
+    def filled(entry: Any) -> Any:
+        if isinstance(entry, list):
+            return [each.format(**values) for each in entry]
+        return entry.format(**values)
+
+    text = (files("flows.services") / "services.toml").read_text(encoding="utf-8")
+    entries = tomllib.loads(text)[name]
+    own = {key: filled(each) for key, each in entries.pop("environment", {}).items()}
+    return Service(
+        name=name,
+        auth=basic_auth() if entries.pop("is_private", False) else None,
+        environment={**prefect_environment(), **dask_environment(SCHEDULER_SETTINGS), **own},
+        **{key: filled(each) for key, each in entries.items()},
+    )
 
 
 def _choose_ports(settings: ServiceSettings, names: Iterable[str], tell: Tell) -> dict[str, int]:

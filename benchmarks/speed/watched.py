@@ -108,18 +108,14 @@ def _commands() -> dict[str, Callable[[], Any]]:
 def _prefect_server() -> Iterator[None]:
     """Run a Prefect server with a home folder of its own in the block."""
     from flows.services.service import free_port, start_services  # noqa: PLC0415
-    from flows.supervisor import stop_all  # noqa: PLC0415
-    from flows.tracking.server import (  # noqa: PLC0415
-        find_server,
-        prefect_server,
-        prepare_environment,
-    )
+    from flows.supervisor import service, stop_all  # noqa: PLC0415
+    from flows.tracking.server import find_server, prepare_environment  # noqa: PLC0415
 
     with TemporaryDirectory() as folder, patch.dict(os.environ, {"ISM_DASK_HOME": folder}):
         os.environ.pop("PREFECT_API_URL", None)
         prepare_environment(debug=False)
         try:
-            start_services([prefect_server(free_port(4300))], say)
+            start_services([service("prefect-server", port=free_port(4300))], say)
             find_server()
             yield
         finally:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
 from flows.cli.output import Output
 from flows.errors import SettingsError
 from flows.settings.base import ServiceSettings
-
-if TYPE_CHECKING:
-    from flows.services.service import ServiceRecord
 
 
 def up(
@@ -41,7 +38,7 @@ def up(
         ended = supervisor.stop_all()
         names = ", ".join(f"{each.name} (process {each.pid})" for each in ended)
         output.say(f"ended: {names}" if ended else "no service of ism-dask runs")
-        output.finish({"command": "up", "stopped": list(map(_service_json, ended))})
+        output.finish({"command": "up", "stopped": [each.to_json() for each in ended]})
     elif status:
         _list_services(output)
     elif detach:
@@ -71,14 +68,7 @@ def _list_services(output: Output, already: bool | None = None) -> None:
         output.say(f"the Prefect server at {links['ui']} was not started by ism-dask here")
     if already is False:
         output.say("end all of it with `ism-dask up --stop`")
-    services = list(map(_service_json, records))
+    services = [each.to_json() for each in records]
     more = {} if already is None else {"already": already}
     output.finish({"command": "up", "running": True, **links, "services": services, **more})
     sys.stdout.flush()  # a program that reads a pipe gets the lines now, not at the end
-
-
-def _service_json(record: ServiceRecord) -> dict[str, Any]:
-    from flows.services.service import log_path  # noqa: PLC0415
-
-    process = {"name": record.name, "pid": record.pid, "address": record.address or None}
-    return {**process, "page": record.page, "log": str(log_path(record.name))}

@@ -16,11 +16,10 @@ from distributed import Client, Security, default_client
 from distributed.comm.core import connect
 from distributed.versions import VersionMismatchWarning
 
-from flows.compute.places import ClusterAddress
+from flows.compute.places import CLIENT_SETTINGS, ClusterAddress
 from flows.errors import FlowError
 from flows.progress.interrupts import delay_interrupts
 from flows.progress.watching import report_progress
-from flows.services.dask import CLIENT_SETTINGS
 
 # Seconds within which a scheduler that runs already has to answer; a busy one may take some.
 ANSWER_SECONDS = 15.0

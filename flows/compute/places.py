@@ -20,7 +20,6 @@ import storage
 from flows.errors import FlowError, SettingsError
 from flows.progress.interrupts import delay_interrupts
 from flows.progress.watching import progress_note
-from flows.services.dask import SCHEDULER, SCHEDULER_SETTINGS
 from flows.services.service import HOST, live_record
 from flows.settings.base import CLUSTER_FILE, UP, check_scheduler, is_address
 from flows.settings.toml_tables import expanded, parse_toml, read_table
@@ -35,6 +34,19 @@ JOIN_SECONDS = 10.0
 # In containers, which do not run `up`, this environment variable has the address of the scheduler
 # that stands in for it: schedules compute on the cluster that they come with, anywhere.
 _VARIABLE = "ISM_DASK_SCHEDULER"
+# Name of the scheduler among the services of `ism-dask up`.
+SCHEDULER = "dask-scheduler"
+# The number of messages that each connection remembers for debugging, with the W that is in them.
+CLIENT_SETTINGS: dict[str, Any] = {"distributed.admin.low-level-log-length": 50}
+# Our Dask configuration of a scheduler.
+SCHEDULER_SETTINGS: dict[str, Any] = {
+    **CLIENT_SETTINGS,
+    # The time that tasks may wait for a worker when there is none. By default Dask waits for ever.
+    "distributed.scheduler.no-workers-timeout": "5 minutes",
+    # The number of workers that may die under one task. By default Dask blames the task at the
+    # fourth, but preemption kills many workers without a fault of the task.
+    "distributed.scheduler.allowed-failures": 10,
+}
 # Options of classes of Dask, unless the cluster file has others: nothing listens elsewhere than on
 # this machine, or on the `interface` of jobs.
 _DEFAULTS: dict[str, dict[str, Any]] = {
@@ -201,6 +213,14 @@ def _put_packages_on_path() -> None:
     ours = str(Path(storage.__file__).parents[1])
     if ours not in sys.path:
         sys.path.append(ours)
+
+
+def dask_environment(configuration: Mapping[str, Any]) -> dict[str, str]:
+    """Return a configuration of Dask as environment variables, for another process."""
+    return {
+        f"DASK_{name.replace('.', '__').replace('-', '_').upper()}": str(value)
+        for name, value in configuration.items()
+    }
 
 
 def cluster_place(scheduler: str) -> DaskCluster | ClusterAddress:

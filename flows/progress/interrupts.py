@@ -8,7 +8,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
 from typing import NoReturn
 
 # A terminal that closes sends SIGHUP.
@@ -32,7 +31,7 @@ def install_signal_handlers() -> None:
             signal.signal(each, _on_signal)
 
 
-def _on_signal(_number: int, _frame: FrameType | None) -> None:
+def _on_signal(*_: object) -> None:
     INTERRUPTED.set()
     raise KeyboardInterrupt
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -22,8 +23,6 @@ from storage.atomic import explain_os_errors, lock_file, make_folder
 from storage.paths import home
 
 HOST = "127.0.0.1"
-# The names under which a browser on this machine may open our pages.
-HOSTS = (HOST, "localhost")
 # Environment variable of every process of a service, and of all processes that it starts.
 _MARK = "ISM_DASK_SERVICE"
 # A service that does not answer for so many seconds hangs; a busy machine takes some. It has more
@@ -55,6 +54,11 @@ class ServiceRecord(ProcessRecord):
         """The file of the record."""
         return record_path(self.name)
 
+    def to_json(self) -> dict[str, Any]:
+        """Return what programs are told of the service."""
+        where = {"address": self.address or None, "page": self.page}
+        return {"name": self.name, "pid": self.pid, **where, "log": str(log_path(self.name))}
+
 
 def services_folder() -> Path:
     """Return the folder of the records and logs."""
@@ -79,15 +83,17 @@ def live_record(name: str) -> ServiceRecord | None:
 
 @dataclass(kw_only=True)
 class Service:
-    """A service to start: a process that stays up."""
+    """A service to start, a process that stays up, with the entries of `services.toml`."""
 
     name: str  # of its record and log
     title: str  # in messages
     address: str  # for programs
     page: str | None = None  # address of its web page
-    ports: frozenset[int] = frozenset()  # those that it listens on
-    command: list[str]  # the module to run, and its arguments
-    is_ready: Callable[[], bool]  # returns whether it works
+    ports: Sequence[str] = ()  # those that it listens on
+    command: Sequence[str]  # the module to run, and its arguments
+    probe: str  # a page that answers if it works
+    answer: str = ""  # the pattern of the answer
+    auth: tuple[str, str] | None = None  # name and password for the page
     # Environment variables of its process, for those that the user has not set.
     environment: Mapping[str, str] = field(default_factory=dict)
     # Once it is started: its process, and when it last answered.
@@ -104,15 +110,15 @@ class Service:
         tell(f"starting the {self.title} at {self.page or self.address} (process {pid})")
 
     def is_up(self, process: psutil.Process) -> bool:
-        """Return whether the service is ready, and `process` is the one that answers on its ports.
+        """Return whether the service answers, and `process` is what listens on its ports.
 
         A program of another user may have taken a port first. It must not get a password.
         """
         heard = set()
         with suppress(psutil.Error, OSError):
             sockets = process.net_connections("tcp")
-            heard = {each.laddr.port for each in sockets if each.status == psutil.CONN_LISTEN}
-        return self.ports <= heard and self.is_ready()
+            heard = {str(each.laddr.port) for each in sockets if each.status == psutil.CONN_LISTEN}
+        return heard.issuperset(self.ports) and answers(self.probe, self.answer, auth=self.auth)
 
     def is_well(self) -> bool:
         """Return whether the service works; raise FlowError if it has ended, or hangs."""
@@ -135,16 +141,14 @@ def start_services(services: Iterable[Service], tell: Tell) -> None:
         time.sleep(0.2)
 
 
-def answers(
-    address: str, expected: Callable[[httpx.Response], bool] = lambda _: True, **more: Any
-) -> bool:
-    """Return whether a server gives a good answer, which is as expected.
+def answers(page: str, answer: str = "", **more: Any) -> bool:
+    """Return whether a server gives a good answer that fits the pattern `answer`.
 
     Another program that listens on the port would answer something else.
     """
-    with suppress(httpx.HTTPError, httpx.InvalidURL, LookupError, TypeError, ValueError):
-        reply = httpx.get(address, **more)
-        return reply.is_success and expected(reply)
+    with suppress(httpx.HTTPError, httpx.InvalidURL):
+        reply = httpx.get(page, **more)
+        return reply.is_success and re.search(answer, reply.text) is not None
     return False
 
 

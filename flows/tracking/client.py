@@ -20,7 +20,7 @@ from prefect.client.schemas.objects import State, StateType
 from prefect.context import SettingsContext, get_settings_context
 from prefect.exceptions import ObjectNotFound
 from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
-from prefect.states import Cancelled, Crashed
+from prefect.states import Crashed
 
 from flows.errors import FlowError
 from flows.services.liveness import RunReceipt, receipts_to_send
@@ -115,14 +115,12 @@ def deliver(receipt: RunReceipt) -> None:
         # If a worker cancels the run, it reports so some seconds after the process has ended. Were
         # the run Cancelled before, a user could retry it at once, and the report of the worker
         # would cancel the new attempt. The receipt therefore waits for the worker.
-        is_cancelling = known == StateType.CANCELLING
-        if is_cancelling and receipt.by_worker and time() - receipt.renewed < _WORKER_SECONDS:
+        is_worker_near = receipt.by_worker and time() - receipt.renewed < _WORKER_SECONDS
+        if known == StateType.CANCELLING and is_worker_near:
             return
         # If it was begun again since, its state and its tasks are those of another attempt.
         if run.run_count <= receipt.attempt:
             ending: State[Any] = Crashed(message=f"Its process {receipt.pid} ended without a word.")
-            if is_cancelling:
-                ending = Cancelled(message="It was to be cancelled, and its process ended.")
             if receipt.state:
                 ending = State(**receipt.state)
             send_page(receipt, client)

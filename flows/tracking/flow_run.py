@@ -105,7 +105,7 @@ def run_flow(flow: Flow[..., Any], settings: FlowSettings) -> Any:
         made = client.create_flow_run(
             flow, settings.flow_run_name, flow.serialize_parameters(parameters), state=Pending()
         )
-    begun: list[TrackedRun] = []
+    begun, is_reported = list[TrackedRun](), True
     try:
         # Heartbeats are not needed: the server learns from the receipt of a run whose process dies.
         # At the end of a flow, their thread notices only once a second that it has to stop.
@@ -118,12 +118,15 @@ def run_flow(flow: Flow[..., Any], settings: FlowSettings) -> Any:
             check_disk()
             message = without_password(str(error)) or type(error).__name__
             raise FlowError(f"Prefect ended the run: {message}") from error
+        is_reported = not isinstance(error, Abort | HTTPError)
         if isinstance(error, HTTPError):
             begun[0].deliver()
-        if isinstance(error, Abort | HTTPError):
-            return begun[0].result()
-    begun[0].receipt.remove()  # Prefect has reported its end
-    return begun[0].result()
+    this = begun[0]
+    if is_reported:
+        this.receipt.remove()
+    if isinstance(this.outcome, Exception):
+        raise this.outcome
+    return this.outcome
 
 
 class TrackedRun(LiveRun):
@@ -150,12 +153,6 @@ class TrackedRun(LiveRun):
         self._tags = set(run.tags)
         self.outcome: FlowResult | Exception | None = None  # None while it goes on
         self._last_step: list[State[Any]] = []
-
-    def result(self) -> FlowResult | None:
-        """Return the result of the flow, or raise its error."""
-        if isinstance(self.outcome, Exception):
-            raise self.outcome
-        return self.outcome
 
     def step(self, title: str, work: Callable[[], Any]) -> Any:
         """Do a step of the run as a task, after the one before it in the graph of the run."""
@@ -227,7 +224,8 @@ class TrackedRun(LiveRun):
             if page:
                 wait = f"waiting for it, up to {_PATIENCE:.0f} s. What was computed is saved"
                 progress_note(f"{away}: {wait}")
-            self.abort(str(away))
+            self.deliver()
+            raise Abort(str(away)) from away
         self._save_receipt(page={})
 
     def interrupted(self, why: str = "") -> NoReturn:
@@ -235,15 +233,11 @@ class TrackedRun(LiveRun):
         if self.outcome is None:
             why = why or self.ended_by or "interrupted"
             self.ended(Interrupted(why), Cancelled(message=f"The run was {why}."))
-        self.abort(why)
-
-    def abort(self, why: str) -> NoReturn:
-        """End the flow without a report of Prefect, in place of which the receipt is delivered."""
         self.deliver()
         raise Abort(why)
 
     def deliver(self) -> None:
-        """Send the server what it does not know of the end; a run with a page waits for it."""
+        """Tell the server the end in place of Prefect; a run with a page waits for the server."""
         until = time.monotonic() + (_PATIENCE if self.receipt.page else 0.0)
         while True:
             try:

@@ -1,4 +1,4 @@
-"""The services with pages: the server of Prefect, found or started here, its worker, the reports.
+"""The server of Prefect that commands use: its address, its password and its environment.
 
 This module does not import Prefect, which takes a second and much memory.
 """
@@ -7,21 +7,18 @@ from __future__ import annotations
 
 import os
 import re
-import socket
-from functools import partial
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
 from urllib.parse import unquote
 
 from flows.errors import FlowError
-from flows.services.service import HOST, HOSTS, Service, answers, live_record
-from flows.settings.base import POOL
-from storage import home, reports_folder
+from flows.services.service import HOST, answers, live_record
+from storage import home
 from storage.atomic import explain_os_errors, make_folder
 
-# Names of the three among the services.
-SERVER, WORKER, REPORTS = "prefect-server", "prefect-worker", "reports"
+# Names of both among the services.
+SERVER, REPORTS = "prefect-server", "reports"
 # A server needs more than this for the records of one run.
 _PROBE_BYTES = 2**20
 
@@ -37,8 +34,6 @@ _ENVIRONMENT = {
 }
 # Files of settings that Prefect reads from the folder in which it is imported.
 _SETTINGS_FILES = (".env", "prefect.toml", "pyproject.toml")
-_WORKER_NAME = f"ism-dask on {socket.gethostname()}"
-_LEASES_ON_DISK = "prefect.server.concurrency.lease_storage.filesystem"
 _AUTH_VARIABLE = "PREFECT_API_AUTH_STRING"
 # Name and password: all up to the last @ before the first slash. After a colon the password may
 # contain slashes, though these are not allowed in an address.
@@ -47,88 +42,6 @@ _LEVEL_VARIABLES = (
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL",
     "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL",
 )
-
-
-def prefect_server(port: int) -> Service:
-    """Return the Prefect server: API, database and UI."""
-    page = f"http://{HOST}:{port}"
-    api = f"{page}/api"
-    return Service(
-        name=SERVER,
-        title="Prefect server",
-        address=api,
-        page=page,
-        ports=frozenset({port}),
-        command=["prefect", "server", "start", "--host", HOST, "--port", str(port)],
-        is_ready=partial(is_healthy, api),
-        environment={
-            **prefect_environment(),
-            # By default any page that a browser shows may use the API, and so start processes.
-            "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": ",".join(
-                f"http://{host}:{port}" for host in HOSTS
-            ),
-            # A page needs no leave to send a request whose answer it cannot read.
-            "PREFECT_SERVER_CSRF_PROTECTION_ENABLED": "true",
-            # By default the UI calls port 4200, whatever the port of the server.
-            "PREFECT_SERVER_UI_API_URL": api,
-            # Without it, alerts end with "None" in place of a link.
-            "PREFECT_UI_URL": page,
-            # By default it keeps the events and flow runs of years.
-            "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
-            # By default a server that is restarted has forgotten the leases of limits that users
-            # set, and Prefect ends each run whose lease is lost.
-            "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": _LEASES_ON_DISK,
-        },
-    )
-
-
-def prefect_worker(api: str, pool: str | None = None) -> Service:
-    """Return a Prefect worker of a work pool of type `process`, which it makes if need be.
-
-    If a flow run ends before its worker, the worker marks it as Crashed. If the worker ends first,
-    the run stays Running for ever. Flow runs need no worker to go on, and report their end.
-    """
-    served = pool or POOL
-    return Service(
-        name=WORKER,
-        title="Prefect worker",
-        # The name of the work pool whose flow runs it starts.
-        address=served,
-        command=[
-            *("prefect", "worker", "start", "--install-policy", "never"),
-            *("--pool", served, "--type", "process", "--name", _WORKER_NAME),
-        ],
-        is_ready=partial(
-            answers,
-            f"{api}/work_pools/{served}",
-            lambda reply: reply.json()["status"] == "READY",  # it has heard of a worker lately
-            auth=basic_auth(),
-        ),
-        environment={
-            **prefect_environment(),
-            "PREFECT_API_URL": api,
-            # With each call tried for four minutes, the worker lives through an hour without its
-            # server. Else it would give up within ten minutes, and end its flow runs.
-            "PREFECT_CLIENT_MAX_RETRIES": "7",
-        },
-    )
-
-
-def report_server(port: int) -> Service:
-    """Return the server of the folder of reports: a plain one, of files alone."""
-    address = f"http://{HOST}:{port}"
-    return Service(
-        name=REPORTS,
-        title="report server",
-        address=address,
-        page=address,
-        ports=frozenset({port}),
-        command=[
-            *("http.server", str(port), "--bind", HOST),
-            *("--directory", str(reports_folder().absolute())),
-        ],
-        is_ready=partial(answers, address),
-    )
 
 
 def report_url(run: str) -> str:
@@ -225,4 +138,4 @@ def without_password(text: str) -> str:
 
 def is_healthy(api: str, **more: Any) -> bool:
     """Return whether a Prefect server answers whose API is at `api`."""
-    return answers(f"{api.rstrip('/')}/health", lambda reply: reply.text.strip() == "true", **more)
+    return answers(f"{api.rstrip('/')}/health", "^true$", **more)

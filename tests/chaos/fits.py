@@ -13,7 +13,7 @@ from daskparts import dask, scheduler_options, worker_options
 from serving import free_port, kill_family
 from support import EXACT
 
-from flows.services.dask import SCHEDULER_SETTINGS, dask_environment
+from flows.compute.places import SCHEDULER_SETTINGS, dask_environment
 from storage import Checkpoints, load_model
 
 FIT = ("fit", "own", *EXACT, "--tol", "1e-12", "-q", "3", "--max-iter", "20")

@@ -35,10 +35,7 @@ from storage import Checkpoints, home, load_model, run_folder, saved_run_path
 
 RETRYING = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}, "force": True}
 # The command, with another patience than three minutes for a server that is away.
-COMMAND = (
-    "from flows.tracking import flow_run; flow_run._PATIENCE = {};"
-    "from flows.cli import main; main()"
-)
+COMMAND = "import flows.cli as c, flows.tracking.flow_run as f; f._PATIENCE = {}; c.main()"
 FIT = (*EXACT, "--tol", "1e-12", "-q", "3")
 AT_ONCE = ("--sigma", "median", "--checkpoint", "0")
 # What a command sets before it imports Prefect.

@@ -20,11 +20,10 @@ from support import EXACT, Diary, store_own
 from waiting import wait
 
 from flows.compute import joined_cluster
-from flows.compute.places import cluster_place
+from flows.compute.places import SCHEDULER_SETTINGS, cluster_place
 from flows.errors import FlowError, SettingsError
 from flows.progress.watching import watch_progress
 from flows.runs.resumable import fit_on_cluster, resumable_run
-from flows.services.dask import SCHEDULER_SETTINGS
 from flows.settings.runs import FitSettings
 from ism_dask.observe import progress
 from ism_dask.rows import execution

@@ -15,8 +15,8 @@ from support import small_disk, store_own
 from waiting import served
 
 from flows.services.service import ServiceRecord, live_record, services_folder
-from flows.supervisor import stop_all
-from flows.tracking.server import check_disk, prefect_server, prepare_environment, without_password
+from flows.supervisor import service, stop_all
+from flows.tracking.server import check_disk, prepare_environment, without_password
 from storage import StorageError, home
 from storage.records import to_sealed_json
 
@@ -45,7 +45,7 @@ def test_alerts_of_the_server_link_to_its_pages_and_old_runs_are_forgotten():
         "vacuum = settings.server.services.db_vacuum.enabled_vacuum_types;"
         "print(settings.ui_url, *sorted(vacuum))"
     )
-    done = ran(sys.executable, "-c", code, **prefect_server(4321).environment)
+    done = ran(sys.executable, "-c", code, **service("prefect-server", port=4321).environment)
     assert done.stdout == "http://127.0.0.1:4321 events flow_runs orphans\n", done.stderr
 
 
@@ -100,8 +100,7 @@ class _Healthy(BaseHTTPRequestHandler):
 def test_a_port_that_another_program_took_first():
     """It would get the password of the server."""
     with served(HTTPServer(("127.0.0.1", 0), _Healthy)) as address:
-        server = prefect_server(urlsplit(address).port)
-        assert server.is_ready()
+        server = service("prefect-server", port=urlsplit(address).port)
         assert server.is_up(psutil.Process())
         with subprocess.Popen(["sleep", "60"]) as ours:
             assert not server.is_up(psutil.Process(ours.pid))

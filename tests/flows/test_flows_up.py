@@ -20,13 +20,13 @@ from serving import LOOPBACK, answer_of, begun, flow_run_of, heard, listened, ru
 from support import EXACT, exact_fit
 from waiting import answers, ask, wait
 
+from flows import supervisor
 from flows.compute.session import Session
 from flows.errors import FlowError
 from flows.runs.fit import run_fit
 from flows.services import service
 from flows.services.liveness import is_running
 from flows.services.service import (
-    Service,
     live_record,
     service_processes,
     services_folder,
@@ -262,15 +262,15 @@ def test_ctrl_c_ends_all_of_it_and_the_runs_too(up, nightly):
 def test_a_service_that_hangs_is_given_up(monkeypatch):
     for name, seconds in (("_START_SECONDS", 0.0), ("_SILENT_SECONDS", 0.1)):
         monkeypatch.setattr(service, name, seconds)
-    whole = {"name": "hanging", "title": "service that hangs", "address": "nowhere"}
-    hanging = Service(command=["http.server", "0"], is_ready=lambda: False, **whole)
+    hanging = supervisor.service("reports", report_port=1, reports=services_folder())
+    hanging.command = ["http.server", "0"]
     try:
-        with pytest.raises(FlowError, match=r"that hangs has not answered for 0 s.*hanging\.log"):
+        with pytest.raises(FlowError, match=r"has not answered for 0 s.*reports\.log"):
             service.start_services([hanging], print)
     finally:
         stop_all()
         hanging.process.wait()
-    with pytest.raises(FlowError, match=r"service that hangs has ended, so all else was ended"):
+    with pytest.raises(FlowError, match=r"report server has ended, so all else was ended"):
         hanging.is_well()
 
 
