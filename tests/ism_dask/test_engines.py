@@ -110,14 +110,14 @@ def test_twice_phi_w_is_the_gradient_of_the_objective(kernel):
 def test_blocks_and_groups_larger_than_one():
     """Several blocks in a group, several groups in a shard, a ragged last shard."""
     rng = np.random.default_rng(3)
-    n = 2300
+    n = 1700
     big, y = rng.normal(size=(n, 4)), rng.integers(0, 3, n)
     known = target_dependence(y)
     kernel = 0.5 * Gaussian(1.5) + Polynomial(2)
     V = np.linalg.qr(rng.normal(size=(4, 2)))[0]
     phi = Definition(big, dense_gamma(known), kernel).phi(V)
     near = {"rtol": 1e-9, "atol": 1e-9 * abs(phi).max()}
-    for rows in (None, 1100):
+    for rows in (None, 1500):
         engine = first_engine("exact", problem_of(big, known, kernel, rows), 2)
         assert_allclose(engine.phi(V).phi, phi, **near)
         assert_allclose(engine.gradient(V).product, phi @ V, **near)

@@ -84,9 +84,9 @@ def test_contributions_are_j_of_each_new_feature_and_of_the_others(options):
 
 def test_of_copies_one_remains_and_of_noise_as_many_as_new_ones_need():
     rng = np.random.default_rng(3)
-    drawn = rng.normal(size=(250, 6))
-    y = drawn[:, 0] * drawn[:, 1] + 0.2 * rng.normal(size=250)
-    alike = drawn[:, [1]] + 0.01 * rng.normal(size=(250, 1))
+    drawn = rng.normal(size=(150, 6))
+    y = drawn[:, 0] * drawn[:, 1] + 0.2 * rng.normal(size=150)
+    alike = drawn[:, [1]] + 0.01 * rng.normal(size=(150, 1))
     model = PredictiveIKDR(2, max_features="significant").fit(
         np.hstack([drawn, drawn[:, [0]], alike]), y
     )
@@ -100,10 +100,10 @@ def test_of_copies_one_remains_and_of_noise_as_many_as_new_ones_need():
 @pytest.mark.parametrize("is_dense", [False, True])
 def test_few_features_are_taken_where_unseen_rows_ask_for_them(is_dense):
     rng = np.random.default_rng(7)
-    drawn = rng.normal(size=(200, 12))
-    y = np.tanh(drawn[:, 0]) + np.cos(2 * drawn[:, 1]) + 0.3 * rng.normal(size=200)
+    drawn = rng.normal(size=(150, 10))
+    y = np.tanh(drawn[:, 0]) + np.cos(2 * drawn[:, 1]) + 0.3 * rng.normal(size=150)
     if is_dense:  # y depends on all columns
-        drawn = drawn @ np.linalg.qr(rng.normal(size=(12, 12)))[0]
+        drawn = drawn @ np.linalg.qr(rng.normal(size=(10, 10)))[0]
     model = PredictiveIKDR(2).fit(drawn, y)
     trial = next(each for each in model.selection_ if each.start == "few features")
     others = max(each.explained for each in model.selection_ if each is not trial)

@@ -59,11 +59,11 @@ def test_the_share_of_unseen_rows_is_that_of_new_patients():
 @pytest.mark.parametrize("n_groups", [4, 120])
 def test_groups_of_many_rows(n_groups, monkeypatch):
     """In several blocks, of which one or more may have no group."""
-    monkeypatch.setattr("ism_dask.rows.raw.BLOCK_ROWS", 100)
+    monkeypatch.setattr("ism_dask.rows.raw.BLOCK_ROWS", 60)
     rng = np.random.default_rng(5)
-    groups = rng.integers(n_groups, size=600)
-    X = rng.normal(size=(n_groups, 6))[groups] + rng.normal(size=(600, 6))
-    y = np.sin(X[:, 0]) + 0.3 * rng.normal(size=n_groups)[groups] + 0.2 * rng.normal(size=600)
+    groups = rng.integers(n_groups, size=300)
+    X = rng.normal(size=(n_groups, 6))[groups] + rng.normal(size=(300, 6))
+    y = np.sin(X[:, 0]) + 0.3 * rng.normal(size=n_groups)[groups] + 0.2 * rng.normal(size=300)
     model = PredictiveIKDR(1, **QUICK)
     fitted = model.fit(X, y, groups=[f"site {each}" for each in groups])
     assert abs(fitted.weights_[0, 0]) > 0.95 * np.linalg.norm(fitted.weights_)

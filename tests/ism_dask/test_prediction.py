@@ -293,8 +293,8 @@ def test_a_fit_is_stationary_by_the_definition(kind, weighted):
 
 def test_own_scales_follow_a_basis_and_a_next_fit():
     rng = np.random.default_rng(0)
-    rows = rng.normal(size=(300, 6))
-    y = rows[:, 0] + np.sin(4 * rows[:, 1]) + 0.2 * rng.normal(size=300)
+    rows = rng.normal(size=(150, 4))
+    y = rows[:, 0] + np.sin(4 * rows[:, 1]) + 0.2 * rng.normal(size=150)
     plain, turned = (
         PredictiveIKDR(2, max_features=None, rotation=each).fit(rows, y)
         for each in (None, "varimax")
@@ -353,15 +353,15 @@ def test_rows_out_of_memory_have_the_same_answer(monkeypatch):
 @pytest.mark.parametrize("kind", ["outlying y", "skewed times", "spread"])
 def test_the_law_of_ranks_is_taken_where_the_mean_misleads(kind):
     rng = np.random.default_rng(6)
-    X, e = rng.normal(size=(400, 8)), rng.normal(size=400)
+    X, e = rng.normal(size=(300, 5)), rng.normal(size=300)
     y = {
-        "outlying y": np.sin(X[:, 0]) + 0.3 * e + 12.0 * (rng.random(400) < 0.04),
-        "skewed times": np.exp(2 * X[:, 0]) * rng.exponential(size=400),
+        "outlying y": np.sin(X[:, 0]) + 0.3 * e + 12.0 * (rng.random(300) < 0.04),
+        "skewed times": np.exp(2 * X[:, 0]) * rng.exponential(size=300),
         "spread": np.exp(X[:, 0]) * e,
     }[kind]
     fitted = PredictiveIKDR(1, max_features=None).fit(X, y)
     assert fitted.report_.target == "law"
-    assert distance(np.eye(8)[:, [0]], fitted.components_.T) < 0.25
+    assert distance(np.eye(5)[:, [0]], fitted.components_.T) < 0.25
 
 
 def test_a_y_that_no_x_explains_is_said_with_a_p_value():
