@@ -66,27 +66,20 @@ def dask(part: str, *options: object, within: Sequence[str] = ()) -> list[object
 
 
 @contextmanager
-def scheduler(
-    folder: Path, *options: object, host: str = "127.0.0.1", within: Sequence[str] = ()
-) -> Iterator[str]:
+def scheduler(folder: Path) -> Iterator[str]:
     """Keep a scheduler during the block; yield its address."""
     file = folder / "scheduler.json"
     file.unlink(missing_ok=True)
-    where = scheduler_options(0, host)
-    with process(*dask("scheduler", *where, "--scheduler-file", file, *options, within=within)):
+    with process(*dask("scheduler", *scheduler_options(0), "--scheduler-file", file)):
         yield _address(file)
 
 
 @contextmanager
 def worker(
-    address: str,
-    *options: object,
-    host: str = "127.0.0.1",
-    within: Sequence[str] = (),
-    **environment: str,
+    address: str, *options: object, within: Sequence[str] = (), **environment: str
 ) -> Iterator[None]:
     """Keep a worker during the block."""
-    started = dask("worker", address, *worker_options(host), *options, within=within)
+    started = dask("worker", address, *worker_options(), *options, within=within)
     with process(*started, **environment):
         yield
 

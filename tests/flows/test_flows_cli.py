@@ -184,8 +184,6 @@ def test_ctrl_c_is_told_of_whatever_error_comes_of_it(here, monkeypatch):
     ("arguments", "message"),
     [
         ("nonsense", "No such command"),
-        ("crossval", "'dataset'"),
-        ("crossval wine --nonsense", "--nonsense"),
         ("crossval wine --folds many", "--folds"),
         ("crossval whine --plain", "`dataset` is 'whine'; did you mean 'wine'? expected one of"),
         ("crossval wine --plain -q 13", "wine has 13 columns, expected 1 to 12"),

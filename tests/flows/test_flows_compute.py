@@ -64,8 +64,7 @@ def test_a_wrong_cluster_file(tmp_path, text, said):
 def test_a_wrong_file_is_told_before_any_work(here, tmp_path):
     file = tmp_path / "odd.toml"
     assert f"{file} cannot be read" in here("fit", "wine", "--cluster", file).failed(2)
-    file.write_text(LOCAL.replace("= 2", "= 0"))
-    assert "`workers` is 0" in here("crossval", "wine", "--scheduler", file).failed(2)
+    assert f"{file} cannot be read" in here("crossval", "wine", "--scheduler", file).failed(2)
     assert not Path(os.environ["ISM_DASK_HOME"]).exists()
 
 

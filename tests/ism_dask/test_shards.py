@@ -16,14 +16,13 @@ from distributed.utils import key_split
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
-from models import StoredRows, TaskCounter, curved, hsic_model
+from models import StoredRows, curved, hsic_model
 from numpy.testing import assert_allclose, assert_array_equal
 from threadpoolctl import threadpool_info
 
 from ism_dask import PredictiveIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.criteria.landmark_regression import KernelSums
 from ism_dask.kernels import Gaussian
-from ism_dask.observe import watching_fits
 from ism_dask.rows.execution import task_budget
 from ism_dask.rows.raw import ColumnMoments
 from ism_dask.rows.shards import cut
@@ -42,17 +41,6 @@ def _source(n, d, chunk_rows=16):
 
 def _first_and_sum(piece):
     return np.array([piece.X.sum()]), float(len(piece.X))
-
-
-def test_many_shards_share_tasks(monkeypatch):
-    monkeypatch.setattr("ism_dask.rows.shards._RUNS", 4)
-    watcher = TaskCounter()
-    with watching_fits(watcher):
-        total, count = cut(X, 3).fold(_first_and_sum)
-    # 17 shards: tasks of 5, 5 and 2, and the last 5 one by one, so that all workers end at once.
-    assert watcher.tasks == [(i, 8) for i in range(1, 9)]
-    assert count == 50
-    assert_allclose(total, X.sum())
 
 
 def _blas_threads():

@@ -108,21 +108,6 @@ def read_all(path):
     return data.X.read(0, len(data.X))
 
 
-def test_damage_after_opening_and_reading_is_found(path, rows):
-    rows.read(0, 50)
-    chunk = path / "X" / "c.1.0"
-    good = chunk.read_bytes()
-    chunk.unlink()
-    with pytest.raises(DamagedStore, match=r"X/c\.1\.0.*missing"):
-        rows.read(19, 21)
-    chunk.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
-    with pytest.raises(DamagedStore, match=r"X/c\.1\.0.*SHA-256"):
-        rows.read(30, 31)
-    assert rows.read(0, 20).shape == (20, 3)
-    chunk.write_bytes(good)
-    assert rows.read(19, 21).shape == (2, 3)
-
-
 def test_no_chunk_of_zeros_is_left_out(tmp_path):
     write_dataset(tmp_path / "d", INFO, [np.zeros((50, 2), np.uint8)], {"y": HALF * 0})
     assert read_all(tmp_path / "d").sum() == 0

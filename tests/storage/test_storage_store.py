@@ -71,6 +71,7 @@ def test_each_read_is_checked_and_returns_what_was_written(root, method):
     assert answer.to_bytes() == (whole[:4] if method in PARTS else whole)
     store = opened(root)
     for key in (CHUNK, META):
+        READS[method](store, key)
         content = bytearray((root / key).read_bytes())
         content[len(content) // 2] ^= 1
         (root / key).write_bytes(bytes(content))
