@@ -12,7 +12,6 @@ from ism_dask.engines import Problem, as_engine
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Laplacian, Linear, Polynomial
-from ism_dask.observe import FitWatcher
 from ism_dask.rows.raw import LoadedShard
 from ism_dask.rows.shards import cut
 from storage import DatasetInfo, open_dataset, write_dataset
@@ -74,16 +73,6 @@ class StoredRows:
 
     def read(self, start, stop):
         return self.X[start:stop]
-
-
-class TaskCounter(FitWatcher):
-    """Records the tasks of passes, as pairs of those that are done and all of the pass."""
-
-    def __init__(self):
-        self.tasks = []
-
-    def on_task(self, done, total):
-        self.tasks.append((done, total))
 
 
 def stored(X, folder, chunk_rows):
