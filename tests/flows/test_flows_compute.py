@@ -150,10 +150,6 @@ def test_an_interruption_ends_the_workers(local):
     assert psutil.wait_procs(family, timeout=120)[1] == []
 
 
-def _end_process():
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
 @pytest.fixture(scope="module")
 def running(tmp_path_factory):
     with a_scheduler(tmp_path_factory.mktemp("scheduler")) as address:
@@ -279,8 +275,12 @@ def test_losses_without_progress_end(settings, this, diary, monkeypatch):
     said = r"one task ended 1 worker .* the last of 3 such losses without an iteration between"
     # On a busy machine the next worker may take longer to start than a stall is allowed.
     patient = replace(settings, stall=60)
+
+    def work():
+        default_client().submit(signal.raise_signal, signal.SIGKILL).result()
+
     with pytest.raises(FlowError, match=said) as error:
-        fit_on_cluster(patient, this, lambda: default_client().submit(_end_process).result())
+        fit_on_cluster(patient, this, work)
     assert len([each for each in diary.notes if not each.startswith("Dask dashboard: ")]) == 2
     assert error.value.transient
 

@@ -173,11 +173,6 @@ _BROKEN = """() => [...document.querySelectorAll('.numbers td:not(.words), .glan
   .map(each => each.textContent)"""
 
 
-def _brightness(colour):
-    """Return the sum of red, green and blue."""
-    return sum(map(int, re.findall(r"\d+", colour)[:3]))
-
-
 # The captions of the tables that are wider than their place.
 _CUT = """all => all.filter(each => each.scrollWidth > each.clientWidth)
   .map(each => each.querySelector('caption').textContent)"""
@@ -217,7 +212,8 @@ def test_a_browser_shows_the_report(browser, page_of, tmp_path, kind):
         assert found["cut"] == []
         if width == 320:
             assert not any(re.match(r"[-+\d]", each) for each in found["broken"])
-        assert (_brightness(found["paper"]) > 380) is (scheme == "light")
+        brightness = sum(map(int, re.findall(r"\d+", found["paper"])[:3]))
+        assert (brightness > 380) is (scheme == "light")
 
 
 @pytest.mark.usefixtures("_hostile")

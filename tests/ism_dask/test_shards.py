@@ -232,11 +232,7 @@ def test_work_within_work_ends_on_one_thread(monkeypatch):
 
     def count(number):
         inner = side_by_side([lambda k=k: k + number for k in range(3)])
-        return sum(inner) + shards.fold(_n_rows)
+        return sum(inner) + shards.fold(lambda piece: len(piece.X))
 
     found = side_by_side([partial(count, number) for number in range(4)])
     assert found == [3 + 3 * number + len(X) for number in range(4)]
-
-
-def _n_rows(piece):
-    return len(piece.X)

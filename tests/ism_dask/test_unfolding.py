@@ -37,13 +37,9 @@ def _centred_kernel(y, n):
     return centred(np.eye(n) if y is None else equal_classes(y))
 
 
-def _distances(rows):
-    return np.linalg.norm(rows[:, None] - rows, axis=2)
-
-
 def _edges(X, k):
     """Return the pairs of neighbours (e, 2) of rows X (n, d) and their distances (e,)."""
-    nearest, apart = _nearest(X)[:, 1 : k + 1], _distances(X)
+    nearest, apart = _nearest(X)[:, 1 : k + 1], np.linalg.norm(X[:, None] - X, axis=2)
     pairs = np.sort([(i, j) for i, row in enumerate(nearest) for j in row])
     pairs = np.unique(pairs, axis=0)
     return pairs, apart[tuple(pairs.T)]
