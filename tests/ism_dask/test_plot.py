@@ -229,7 +229,7 @@ def _ends(ax):
 
 
 def test_a_response_has_the_weights_and_their_intervals_below():
-    fitted = PredictiveIKDR(2).fit(X, Y)
+    fitted = PredictiveIKDR(2, kernel="linear").fit(X, Y)
     result = intervals(fitted, X, Y)
     panels = plot.response(fitted, X, Y, result)
     assert len(panels) == 4

@@ -314,7 +314,7 @@ def test_own_scales_follow_a_basis_and_a_next_fit():
 @pytest.mark.parametrize(("name", "draw", "most"), [("xor", 0, 0.15), ("checkerboard", 20, 0.1)])
 def test_known_subspaces_are_found(name, draw, most):
     """Steps from any start end with one side of the squares of a chessboard."""
-    drawn = seeded([each.name for each in DESIGNS].index(name), draw)
+    drawn = seeded([each.name for each in DESIGNS].index(name), draw, 300)
     model = PredictiveIKDR(drawn.B.shape[1]).fit(drawn.X, drawn.y)
     assert distance(drawn.B, model.components_.T) < most
     assert model.report_.target == "mean"

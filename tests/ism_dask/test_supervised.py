@@ -236,7 +236,7 @@ def test_the_table_has_the_largest_share_first(fitted):
 
 
 def test_the_table_has_the_intervals(fitted):
-    model = PredictiveIKDR(2).fit(FRAME, Y)
+    model = PredictiveIKDR(2, kernel="linear").fit(FRAME, Y)
     result = intervals(model, FRAME, Y)
     table = model.weights_table(result).loc[FRAME.columns]
     new = model.get_feature_names_out()
@@ -251,7 +251,7 @@ def test_the_table_has_the_intervals(fitted):
 def test_a_column_that_could_have_the_weight_of_another_is_named(kind):
     rng = np.random.default_rng(0)
     rows = FRAME.assign(minus=-FRAME["proline"] + rng.normal(size=178), pale=-FRAME["flavanoids"])
-    model = kind(2)
+    model = kind(2, kernel=Gaussian(2.0))
     with pytest.warns(WeightsWarning, match=r"'flavanoids' and 'pale' \(-1.000\)"):
         model.fit(rows, Y)
     assert "'proline' and 'minus' (-1.000)" in model.report_.weights_advice
