@@ -233,9 +233,10 @@ def _look_after(services: Iterable[Service], api: str) -> NoReturn:
 
 def _end_all() -> None:
     """End every service, with all that it has started."""
-    # The worker records the end of the runs that it has started, on the server.
+    runs = service_processes(WORKER)
     if worker := live_record(WORKER):
-        stop_processes(service_processes(WORKER) - {worker.process})
-        stop_processes(service_processes(WORKER))
+        # It records the end of the runs that it has started.
+        stop_processes(runs - {worker.process})
+    stop_processes(runs)
     stop_processes(service_processes())
     rmtree(services_folder() / TEMPORARY, ignore_errors=True)

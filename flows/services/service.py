@@ -122,11 +122,11 @@ class Service:
 
     def is_well(self) -> bool:
         """Return whether the service works; raise FlowError if it has ended, or hangs."""
-        if self.is_up(self.process):
-            self.heard = max(self.heard, time.monotonic())
-            return True
         why = "has ended"
         if is_running(self.process):
+            if self.is_up(self.process):
+                self.heard = max(self.heard, time.monotonic())
+                return True
             if time.monotonic() < self.heard + _SILENT_SECONDS:
                 return False
             why = f"has not answered for {_SILENT_SECONDS:.0f} s"
@@ -154,15 +154,12 @@ def answers(page: str, answer: str = "", **more: Any) -> bool:
 
 def free_port(wanted: int) -> int:
     """Return the port `wanted` if a server can listen on it, else any that is free."""
-    with socket.socket() as probe:
-        # Servers set this option, too: connections of an earlier server that are still closing do
-        # not block the port.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, wanted))
-        except OSError:
-            probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])
+    try:
+        server = socket.create_server((HOST, wanted))
+    except OSError:
+        server = socket.create_server((HOST, 0))
+    with server:
+        return int(server.getsockname()[1])
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import signal
 import time
 from dataclasses import replace
+from functools import partial
 
 import psutil
 import pytest
@@ -64,7 +65,8 @@ def test_a_command_that_is_ended_says_so_and_leaves_nothing(serving, how):
 
 @pytest.mark.long
 def test_cancelled_in_the_ui_a_command_stops_and_says_so(serving, scheduler):
-    with running(*COMMAND, "--scheduler", scheduler.scheduler.address) as command:
+    deaf = partial(signal.signal, signal.SIGINT, signal.SIG_IGN)  # as the & of a script does
+    with running(*COMMAND, "--scheduler", scheduler.scheduler.address, preexec_fn=deaf) as command:
         run = flow_run_of(command)
         wait(lambda: _working(scheduler))
         wait(lambda: "rows " in str(serving.artifacts_of(run, "progress")))

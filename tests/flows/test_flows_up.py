@@ -24,13 +24,8 @@ from flows import supervisor
 from flows.compute.session import Session
 from flows.errors import FlowError
 from flows.runs.fit import run_fit
-from flows.services import service
 from flows.services.liveness import is_running
-from flows.services.service import (
-    live_record,
-    service_processes,
-    services_folder,
-)
+from flows.services.service import live_record, service_processes, services_folder, start_services
 from flows.settings.base import PORTS, ServiceSettings
 from flows.settings.runs import FitSettings
 from flows.supervisor import _choose_ports, running_services, service_records, stop_all
@@ -233,10 +228,8 @@ def test_what_dies_ends_all_of_it_with_an_error(up, tmp_path, monkeypatch, here)
     assert own.process.returncode == 1
     assert err.startswith("ism-dask: the report server has ended, so all else was ended; the end")
     assert _left() == (set(), {".json", ".log"})
-    said = here("up", "--status")
-    assert "nothing runs: the report server has ended" in said.out
+    assert "nothing runs: the report server has ended" in here("up", "--status").out
     assert "report server" in here("up", "--status", "--json").answer["ended"]
-    assert here("up", "--stop").out == "no service of ism-dask runs\n"
 
 
 @pytest.mark.long
@@ -259,18 +252,18 @@ def test_ctrl_c_ends_all_of_it_and_the_runs_too(up, nightly):
     assert report_url("soon") == ""
 
 
-def test_a_service_that_hangs_is_given_up(monkeypatch):
+def test_a_service_that_hangs_or_has_ended_is_given_up(monkeypatch):
     for name, seconds in (("_START_SECONDS", 0.0), ("_SILENT_SECONDS", 0.1)):
-        monkeypatch.setattr(service, name, seconds)
+        monkeypatch.setattr(f"flows.services.service.{name}", seconds)
     hanging = supervisor.service("reports", report_port=1, reports=services_folder())
     hanging.command = ["http.server", "0"]
-    try:
-        with pytest.raises(FlowError, match=r"has not answered for 0 s.*reports\.log"):
-            service.start_services([hanging], print)
-    finally:
-        stop_all()
-        hanging.process.wait()
-    with pytest.raises(FlowError, match=r"report server has ended, so all else was ended"):
+    with pytest.raises(FlowError, match=r"has not answered for 0 s.*reports\.log"):
+        start_services([hanging], print)
+    stop_all()
+    hanging.process.wait()
+    # Its page may answer: Prefect's server speaks well of a worker for a minute after its end.
+    monkeypatch.setattr(hanging, "is_up", lambda _: True)
+    with pytest.raises(FlowError, match="the report server has ended, so all else was ended"):
         hanging.is_well()
 
 
