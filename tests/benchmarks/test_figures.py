@@ -32,6 +32,7 @@ SHORT = {
     "independence60k": {"_MANY": 1500},
     "bad_nights": {"_BAD_NIGHTS": 1, "_TABLES": 1, "_BAD": 1},
     "sound_nights": {"_NIGHTS": 1, "_TABLES": 1, "_WAYS": 1},
+    "gaps": {"_CHOSEN": 1, "_DRAWS": 1, "_SPLITS": 1},
     "real_tables": {"_FEATURES": (1,), "_TABLES": 1},
     "ingest_parquet": {"_PARQUET_ROWS": 2000, "_REPEATS": 1},
     "many_rows": {"_SIZES": {600: (2.0, 1)}, "_REGRESSIONS": 1},
