@@ -29,10 +29,10 @@ from flows.services.service import (
     ServiceRecord,
     Tell,
     free_port,
+    last_record,
     launch_process,
     live_record,
     log_end,
-    record_path,
     service_processes,
     services_folder,
     services_lock,
@@ -91,7 +91,7 @@ def running_services() -> dict[str, str | None]:
 
 def why_ended() -> str:
     """Return why the last `up` ended by itself; empty if it did not, or if one runs."""
-    last = ServiceRecord.find(record_path(NAME))
+    last = last_record(NAME)
     return (last and last.ended) or ""
 
 

@@ -52,7 +52,7 @@ class ServiceRecord(ProcessRecord):
     @property
     def path(self) -> Path:
         """The file of the record."""
-        return record_path(self.name)
+        return services_folder() / f"{self.name}.json"
 
     def to_json(self) -> dict[str, Any]:
         """Return what programs are told of the service."""
@@ -65,19 +65,19 @@ def services_folder() -> Path:
     return home().absolute() / "services"
 
 
-def record_path(name: str) -> Path:
-    """Return the path of the record of the service `name`."""
-    return services_folder() / f"{name}.json"
-
-
 def log_path(name: str) -> Path:
     """Return the path of the log of the service `name`."""
     return services_folder() / f"{name}.log"
 
 
+def last_record(name: str) -> ServiceRecord | None:
+    """Return the record of the service `name`, which may have ended, or None."""
+    return ServiceRecord.find(services_folder() / f"{name}.json")
+
+
 def live_record(name: str) -> ServiceRecord | None:
     """Return the record of the service `name`, or None unless its process lives here."""
-    record = ServiceRecord.find(record_path(name))
+    record = last_record(name)
     return record if record and record.ended is None and record.process else None
 
 

@@ -56,7 +56,6 @@ class LiveRun:
         self._next_interrupt = 0.0 if is_main else inf
         self._share, self._text, self._time_left = 0.0, title, TimeLeft()
         self._artifact: UUID | None = None
-        self._shown: dict[str, Any] = {}
         # That of the flow, also for lines of its tasks.
         self._log = flow_run_logger(run)
         self._next_line = time.monotonic() + _LINE_SECONDS
@@ -97,9 +96,8 @@ class LiveRun:
                 key = f"{self._key}-progress"
                 made = ArtifactCreate(key=key, type="progress", flow_run_id=self._run, **shown)
                 self._artifact = client.create_artifact(made).id
-            elif shown != self._shown:
+            else:
                 client.update_artifact(self._artifact, ArtifactUpdate(**shown))
-            self._shown = shown
 
     def _interrupt_if_ended(self, client: SyncPrefectClient) -> None:
         """Interrupt the main thread if the run was cancelled, suspended or deleted.
