@@ -191,7 +191,10 @@ def certainty_block(certainty: Certainty) -> Block:
     )
     names = [each.feature for each in shares]
     intervals = [(each.share, each.low, each.high) for each in shares]
-    rows = tuple((name, *map(share, each)) for name, each in zip(names, intervals, strict=True))
+    rows = tuple(
+        (each.feature, *map(share, (each.share, each.low, each.high)), f"{each.pvalue:.2g}")
+        for each in shares
+    )
     picture = drawn(
         "Shares of the columns",
         say("certainty.drawn"),
@@ -210,7 +213,7 @@ def certainty_block(certainty: Certainty) -> Block:
         about=say("certainty.curvature"),
         facts=facts,
         tables=(
-            Table(say("certainty.shares"), ("column", "share", "from", "to"), rows),
+            Table(say("certainty.shares"), ("column", "share", "from", "to", "adjusted p"), rows),
             Table(say("certainty.stability"), ("feature", "alone", "within the space"), stability),
         ),
         pictures=(picture,),

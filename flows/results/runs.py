@@ -245,12 +245,16 @@ class FittedW(FitEnding):
 
 @dataclass(frozen=True, kw_only=True)
 class ShareInterval(JsonRecord):
-    """The share of an original feature in the space of the new ones, with its 90% interval."""
+    """The share of an original feature in the space of the new ones, with its 90% interval.
+
+    The p-value is that of the hypothesis that y does not depend on it, adjusted for all features.
+    """
 
     feature: str
     share: float
     low: float
     high: float
+    pvalue: float
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -93,7 +93,7 @@ def _start(settings: FitSettings, data: Dataset, start: Model | None) -> Model |
 
 def _certainty_record(result: Intervals, data: Dataset) -> Certainty:
     """Return what a run reports of intervals."""
-    names = column_names(data, len(result.shares))
+    names, pvalues = column_names(data, len(result.shares)), result.adjusted_pvalues
     largest = np.argsort(-result.shares, kind="stable")[:_TOP_SHARES]
     return Certainty(
         distance_interval=result.distance_interval,
@@ -107,6 +107,7 @@ def _certainty_record(result: Intervals, data: Dataset) -> Certainty:
                 share=float(result.shares[j]),
                 low=float(result.shares_low[j]),
                 high=float(result.shares_high[j]),
+                pvalue=float(pvalues[j]),
             )
             for j in largest
         ),

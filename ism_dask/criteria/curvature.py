@@ -96,12 +96,16 @@ def turn_covariance(hessian: Array, slopes: Array) -> Array:
 
     Directions along which J is flat are undetermined: there W turns by a radian.
     """
+    root, flat = inverse_curvature(hessian)
+    return np.asarray(root @ slopes @ root + flat @ flat.T)
+
+
+def inverse_curvature(hessian: Array) -> tuple[Array, Array]:
+    """Return the inverse (p, p) of a curvature where J is not flat, and where it is: (p, k)."""
     values, vectors = np.linalg.eigh(hessian)
     is_flat = values <= _FLAT * values[-1]
     inverse = np.divide(1.0, values, out=np.zeros_like(values), where=~is_flat)
-    root = vectors * inverse @ vectors.T
-    flat = vectors[:, is_flat]
-    return np.asarray(root @ slopes @ root + flat @ flat.T)
+    return vectors * inverse @ vectors.T, vectors[:, is_flat]
 
 
 def wald_pvalue(tangents: Tangents, covariance: Array, features: Array) -> float:

@@ -83,8 +83,11 @@ class FittedMaximum:
 
     @cached_property
     def _blocks(self) -> list[RowsInMemory]:
-        """Blocks of rows, enough for the curvature of J and the spread of its slope."""
-        rows, keys = self.rows, self.target.keys
+        return self.blocks_of(self.rows)
+
+    def blocks_of(self, rows: TrainingRows) -> list[RowsInMemory]:
+        """Return blocks of rows, enough for the curvature of J and the spread of its slope."""
+        keys = self.target.keys
         most = max(RULES.curvature_rows, RULES.curvature_rows_per_weight * self.tangents.size)
         numbers = rows.some(keys, rows.counting, most)
         return rows.blocks(self.target, numbers, number_of_blocks(len(numbers)))

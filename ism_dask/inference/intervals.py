@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from ism_dask.estimators.base import column_names
 from ism_dask.estimators.fitted_maximum import FittedMaximum
 from ism_dask.estimators.predictive import PredictiveIKDR
 from ism_dask.estimators.problem import SupervisedProblem
+from ism_dask.inference.columns import column_pvalues
 from ism_dask.linalg.cholesky import reused_matrices
 from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
 from ism_dask.selection.rules import RULES
@@ -58,8 +59,9 @@ class Intervals:
     standard_errors : (q, d) array
         The standard error of each weight, after the same rotation.
     pvalues : (d,) array
-        The p-value of the hypothesis that all true weights of a feature are 0 (Wald's test); NaN if
-        W spans the few features that it has, so that no weight varies.
+        The p-value of the hypothesis that y does not depend on a feature beyond the others: that
+        all its true weights are 0. Features that do not vary have 1. No p-value is below that of
+        the hypothesis that unseen rows are not predicted.
     stability : (q,) array
         How much of each new feature the replicates find again, from 0 to 1: the mean squared cosine
         between its weights and those of the new feature of a replicate that is most like it.
@@ -89,9 +91,16 @@ class Intervals:
 
     @classmethod
     def from_replicates(
-        cls, fitted: PredictiveIKDR, replicates: Sequence[Array], doubts: tuple[str, ...] = ()
+        cls,
+        fitted: PredictiveIKDR,
+        replicates: Sequence[Array],
+        pvalues: Array | None = None,
+        doubts: tuple[str, ...] = (),
     ) -> Intervals:
-        """Return the intervals that replicates (q, d), for X in its own units, give."""
+        """Return the intervals that replicates (q, d), for X in its own units, give.
+
+        The p-values (d,) are those of Wald's test if they are not given.
+        """
         W, shares = fitted.components_, fitted.feature_importances_
         # In the standardised units of the fit, so that features can be compared.
         standardised = [each * fitted.scale_ for each in replicates]
@@ -123,7 +132,7 @@ class Intervals:
             components_low=np.minimum(low, W),
             components_high=np.maximum(high, W),
             standard_errors=rotated.std(axis=0),
-            pvalues=_wald_pvalues(W, rotated),
+            pvalues=_wald_pvalues(W, rotated) if pvalues is None else pvalues,
             stability=np.mean(matched, axis=0),
             retention=np.mean(within, axis=0),
             feature_names=tuple(column_names(fitted)),
@@ -141,6 +150,20 @@ class Intervals:
         """The interval of that distance, for features in units of their standard deviation."""
         low, high = _interval(self.standardized_distances)
         return float(low), float(high)
+
+    @property
+    def adjusted_pvalues(self) -> Array:
+        """The p-values (d,) adjusted for the number of features (Benjamini and Yekutieli)."""
+        return np.asarray(stats.false_discovery_control(self.pvalues, method="by"))
+
+    def get_support(self, fdr: float = 0.1) -> Array:
+        """Return the mask (d,) of the features that y depends on, beyond the others.
+
+        On average at most a share `fdr` of them is false.
+        """
+        if not 0.0 < fdr < 1.0:
+            raise ValueError(f"`fdr` is {fdr!r}; expected a share above 0 and below 1, such as 0.1")
+        return self.adjusted_pvalues <= fdr
 
     @property
     def separated(self) -> Array:
@@ -235,7 +258,17 @@ def intervals(
         turned = [prepared.lift(maximum.tangents.turned(each).T) for each in turns]
         replicates = [each / prepared.affine.scale for each in turned]
         doubts = tuple(_doubts(fitted, problem, len(spread)))
-    return Intervals.from_replicates(fitted.on_host(), replicates, doubts)
+        has_few = fitted.report_.full_objective is not None
+        pvalues = column_pvalues(problem, maximum) if has_few else None
+    result = Intervals.from_replicates(fitted.on_host(), replicates, pvalues, doubts)
+    return replace(result, pvalues=np.maximum(result.pvalues, _unseen_pvalue(fitted)))
+
+
+def _unseen_pvalue(fitted: PredictiveIKDR) -> float:
+    """Return the p-value of the hypothesis that W predicts nothing of y in unseen rows."""
+    if not fitted.selection_ or fitted.selection_[0].error == 0.0:
+        return 0.0
+    return float(stats.norm.sf(fitted.selection_[0].explained / fitted.selection_[0].error))
 
 
 def _doubts(fitted: PredictiveIKDR, problem: SupervisedProblem, p: int) -> Iterator[str]:
@@ -282,8 +315,6 @@ def _interval(values: Any) -> tuple[Array, Array]:
 
 def _wald_pvalues(components: Array, replicates: Array) -> Array:
     """Return the p-values (d,) of components (q, d) whose replicates are (n, q, d)."""
-    if not np.ptp(replicates, axis=0).any():
-        return np.where(components.any(axis=0), np.nan, 1.0)
     centred = np.moveaxis(replicates - replicates.mean(axis=0), 2, 0)
     covariances = np.einsum("dnk,dnl->dkl", centred, centred) / len(replicates)
     inverses = np.linalg.pinv(covariances, hermitian=True)

@@ -214,8 +214,8 @@ CERTAINTY = {
     "retention": [0.99, 0.98],
     "separated": 1,
     "shares": [
-        {"feature": "age", "share": 0.4, "low": 0.3, "high": 0.5},
-        {"feature": "income", "share": 0.1, "low": 0.0, "high": 0.2},
+        {"feature": "age", "share": 0.4, "low": 0.3, "high": 0.5, "pvalue": 1e-5},
+        {"feature": "income", "share": 0.1, "low": 0.0, "high": 0.2, "pvalue": 0.34},
     ],
     "doubts": ["few rows"],
 }
@@ -232,7 +232,7 @@ def test_intervals_have_a_block(changed):
         "Doubt": "few rows",
     }
     assert "curvature" in block.about
-    assert block.tables[0].rows[0] == ("age", "40.0%", "30.0%", "50.0%")
+    assert block.tables[0].rows[0] == ("age", "40.0%", "30.0%", "50.0%", "1e-05")
     assert block.tables[1].rows[1][1:] == ("0.40", "0.98")
     for count, words in ((0, "none"), (5, "age, income and 3 more")):
         result = changed(certainty={**CERTAINTY, "separated": count})

@@ -1,5 +1,7 @@
 """How sure a fit is: intervals by curvature, and certificates."""
 
+import warnings
+
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -7,6 +9,7 @@ import pytest
 from distributed import Client
 from models import CULTIVAR, WINE, curved, hsic_model
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import stats
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
@@ -213,10 +216,50 @@ def test_a_w_that_spans_its_few_features_does_not_vary():
     assert sure.distance_interval == (0.0, 0.0)
     assert "W spans all features that it may use" in model.certify(X, y).reason
     assert sure.shares_low[3] == sure.shares_high[3] == 1.0
-    assert_array_equal(np.isnan(sure.pvalues), np.arange(6) == 3)
+    assert sure.pvalues[3] < 1e-6 < 0.01 < np.delete(sure.pvalues, 3).min()
     assert "these rows have chosen few features" in sure.doubts[0]
     every = PredictiveIKDR(1, max_features=None).fit(X, y)
     assert intervals(every, X, y).doubts == ()
+
+
+def _product(n=300, d=20):
+    """Draw rows (n, d) of correlated columns; y depends on the first two."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, d)) @ np.linalg.cholesky(0.5 + 0.5 * np.eye(d)).T
+    return X, X[:, 0] * X[:, 1] + X[:, 0] + 0.5 * rng.normal(size=n)
+
+
+def test_real_columns_are_found_by_any_order_of_columns(monkeypatch):
+    X, y = _product()
+    sure = intervals(PredictiveIKDR(2).fit(X, y), X, y)
+    assert_array_equal(sure.get_support(fdr=0.1), np.arange(20) < 2)
+    order = np.roll(np.arange(20), 7)
+    # Columns that were left out are tested in batches of any size.
+    monkeypatch.setitem(vars(RULES), "most_weights", 8)
+    other = intervals(PredictiveIKDR(2).fit(X[:, order], y), X[:, order], y)
+    assert_allclose(other.pvalues, sure.pvalues[order], rtol=1e-3, atol=1e-12)
+    for fdr in (0, 1.0):
+        with pytest.raises(ValueError, match="expected a share above 0 and below 1"):
+            sure.get_support(fdr)
+
+
+def test_pvalues_of_columns_without_a_share_in_y_are_uniform():
+    pvalues = []
+    for seed in range(4):
+        X, y = _line(150, seed)
+        X = np.hstack([X, np.random.default_rng(seed).normal(size=(150, 20))])
+        pvalues += list(intervals(PredictiveIKDR(1).fit(X, y), X, y).pvalues[1:])
+    assert stats.kstest(pvalues, "uniform").pvalue > 1e-3
+
+
+def test_no_column_of_noise_is_real():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(2, 200, 8)), rng.normal(size=(2, 200))
+    for rows, noise in zip(X, y, strict=True):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = PredictiveIKDR(1, max_features=2).fit(rows, noise)
+        assert not intervals(model, rows, noise).get_support().any()
 
 
 def test_nearly_equal_columns_raise_doubts():

@@ -1,0 +1,135 @@
+"""Which columns are real: p-values of all columns, also of those that the fit has left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from scipy import stats
+
+from ism_dask._types import Array
+from ism_dask.criteria.curvature import (
+    Tangents,
+    curvature,
+    inverse_curvature,
+    turn_covariance,
+    wald_pvalue,
+)
+from ism_dask.criteria.prediction import RowsInMemory
+from ism_dask.estimators.fitted_maximum import FittedMaximum
+from ism_dask.estimators.prediction_fit import training_rows
+from ism_dask.estimators.problem import SupervisedProblem
+from ism_dask.estimators.training_rows import TrainingRows
+from ism_dask.selection.rules import RULES
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnsBeyond:
+    """A fit to few features among all varying ones, as many as `weights` (v, q) has rows.
+
+    `blocks` have rows of all of them, and `share` is that of the rows that are in blocks.
+    """
+
+    maximum: FittedMaximum
+    weights: Array
+    blocks: list[RowsInMemory]
+    share: float
+
+    @classmethod
+    def of_fit(cls, maximum: FittedMaximum, every: TrainingRows, weights: Array) -> ColumnsBeyond:
+        """Return the columns of a fit; `every` has the rows of all features, W is (d, q)."""
+        varying = every.prepared.affine.varying
+        features = every.prepared.features[:, varying]
+        blocks = [replace(block, X=block.X @ features) for block in maximum.blocks_of(every)]
+        share = sum(block.n_rows for block in blocks) / len(every.counting)
+        return cls(maximum, weights[varying], blocks, share)
+
+    def pvalues(self) -> Array:
+        """Return the p-values (v,) of the hypotheses that y does not depend on a column.
+
+        Those of columns that the fit has chosen are multiplied by the number of all.
+        """
+        pvalues = np.ones(len(self.weights))
+        left_out = np.setdiff1d(np.arange(len(pvalues)), self._taken)
+        choices = len(pvalues) if len(left_out) else 1
+        pvalues[self._taken] = np.minimum(choices * self._of_taken(), 1.0)
+        most = max((RULES.most_weights - self._inner.size) // self.weights.shape[1], 1)
+        for first in range(0, len(left_out), most):
+            some = left_out[first : first + most]
+            pvalues[some] = list(self._of_left_out(some))
+        return pvalues
+
+    @cached_property
+    def _taken(self) -> Array:
+        return np.flatnonzero(self.weights.any(axis=1))
+
+    @cached_property
+    def _inner(self) -> Tangents:
+        """The turns of W within the columns that the fit has taken."""
+        return Tangents.at_weights(self.weights[self._taken])
+
+    def _of_taken(self) -> Array:
+        """Return the p-values (k,) of the columns that the fit has taken.
+
+        They are those of Wald's test. If W spans all of them, no weight varies: then unseen rows
+        judge whether they are predicted better with the column than without.
+        """
+        numbers = range(len(self._taken))
+        if self._inner.size:
+            covariance = self.maximum.turn_covariance()
+            tangents = self.maximum.tangents
+            return np.array([wald_pvalue(tangents, covariance, np.array([i])) for i in numbers])
+        losses = self._losses(self.weights)
+        pvalues = []
+        for column in self._taken:
+            without = self.weights.copy()
+            without[column] = 0.0
+            gains = self._losses(without) - losses
+            pvalues.append(stats.norm.sf(gains.sum() / np.linalg.norm(gains)))
+        return np.array(pvalues)
+
+    def _losses(self, weights: Array) -> Array:
+        """Return the squared error (m,) with which others predict each row, or group of rows."""
+        regression, losses = self.maximum.regression, []
+        for block in self.blocks:
+            of_rows = regression.leave_one_out(block, weights)
+            if block.groups is not None:
+                of_rows = np.bincount(np.unique(block.groups, return_inverse=True)[1], of_rows)
+            losses.append(of_rows)
+        return np.concatenate(losses)
+
+    def _of_left_out(self, columns: Array) -> Iterator[float]:
+        """Yield the p-value of each of some columns (k,) that the fit has left out.
+
+        One step of Newton's method gives the column and those that were taken their best weights;
+        the test is Wald's for those of the column.
+        """
+        (v, q), inside = self.weights.shape, self._inner.basis
+        basis = np.zeros((v, inside.shape[1] + len(columns)))
+        basis[self._taken, : inside.shape[1]] = inside
+        basis[columns, inside.shape[1] + np.arange(len(columns))] = 1.0
+        regression, tangents = self.maximum.regression, Tangents(self.weights, basis)
+        hessian, slopes = curvature(regression, tangents, self.blocks)
+        sizes = [block.size for block in self.blocks]
+        products = [block.size * regression.explained(block, self.weights).product
+                    for block in self.blocks]  # fmt: skip
+        slope = (2.0 * basis.T @ sum(products) / sum(sizes)).ravel()
+        for number in range(len(columns)):
+            own = inside.shape[1] * q + number * q + np.arange(q)
+            free = np.concatenate([np.arange(inside.shape[1] * q), own])
+            some = np.ix_(free, free)
+            covariance = turn_covariance(hessian[some], self.share * slopes[some])[-q:, -q:]
+            step = (inverse_curvature(hessian[some])[0] @ slope[free])[-q:]
+            inverse = np.linalg.pinv(covariance, hermitian=True)
+            yield float(stats.chi2.sf(step @ inverse @ step, q))
+
+
+def column_pvalues(problem: SupervisedProblem, maximum: FittedMaximum) -> Array:
+    """Return the p-values (d,) of all columns of a fit to few features; 1 if one does not vary."""
+    every = training_rows(problem)
+    pvalues = np.ones(problem.X.shape[1])
+    beyond = ColumnsBeyond.of_fit(maximum, every, problem.parameters.components_.T)
+    pvalues[every.prepared.affine.varying] = beyond.pvalues()
+    return pvalues
