@@ -78,6 +78,12 @@ def _names(pages: dict[Path, Page], path: Path) -> set[str]:
 
 def main() -> int:
     """Print the problems of the site in the folder that the command line names."""
+    if len(sys.argv) != 2 or not Path(sys.argv[1]).is_dir():
+        print(
+            "Usage: python docs/check_links.py FOLDER, the folder of the built site",
+            file=sys.stderr,
+        )
+        return 2
     folder = Path(sys.argv[1])
     problems = problems_of(folder)
     print("\n".join(problems) or f"{folder}: every local link leads somewhere")
