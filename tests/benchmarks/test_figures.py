@@ -24,6 +24,7 @@ SHORT = {
     "weak": {"_WEAK_DRAWS": 2, "_WEAK": 1},
     "dimensions": {"_DRAWS": 1, "_OTHER_DRAWS": 1, "_ROWS": 100, "_OTHERS": 1, "_REAL": 1},
     "supports": {"_DRAWS": 1, "_ROWS": 100, "DESIGNS": 1},
+    "discoveries": {"_DESIGNS": 1, "_DRAWS": 1},
     "sparse": {"_SPLITS": 1, "_SIZES": (10,)},
     "accuracy": {"_CASES": 1, "_REPEATS": 1},
     "kernels": {"_CASES": 1, "_REPEATS": 1},
