@@ -28,6 +28,8 @@ from storage import Model
 
 # Columns in the table of the largest shares, and the title of the column of weights.
 _SHARES, _WEIGHTS = 10, "largest weights (standardised)"
+# How far the tails of p-values go is a guess below this.
+_LEAST_PVALUE = 1e-5
 # The most columns in the table of a row.
 _ROW_COLUMNS = 20
 # Columns that the first sentence on clusters names, and the share of the variance between the
@@ -192,7 +194,7 @@ def certainty_block(certainty: Certainty) -> Block:
     names = [each.feature for each in shares]
     intervals = [(each.share, each.low, each.high) for each in shares]
     rows = tuple(
-        (each.feature, *map(share, (each.share, each.low, each.high)), f"{each.pvalue:.2g}")
+        (each.feature, *map(share, (each.share, each.low, each.high)), _pvalue(each.pvalue))
         for each in shares
     )
     picture = drawn(
@@ -255,6 +257,10 @@ def features_block(result: FitResult | ClusterResult, model: Model | None) -> Bl
         pictures=tuple(figures.components(model)),
         style="images" if images else "weights",
     )
+
+
+def _pvalue(value: float) -> str:
+    return f"{value:.2g}" if value >= _LEAST_PVALUE else f"< {_LEAST_PVALUE:g}"
 
 
 def _rows(result: FitResult | ClusterResult) -> Block:
