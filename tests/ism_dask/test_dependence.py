@@ -197,7 +197,7 @@ def _jumping_with(s, rng):
 @pytest.mark.parametrize(("drive", "n"), [(_driven_by, 80), (_jumping_with, 200)])
 def test_level_given_what_drives_x_and_y(drive, n):
     rng = np.random.default_rng(1)
-    drawn = [(*drive(s, rng), s) for s in (rng.normal(size=n) for _ in range(40))]
+    drawn = [(*drive(s, rng), s) for s in (rng.normal(size=n) for _ in range(3200 // n))]
     _check_level(dependence_test(X, y, given=s) for X, y, s in drawn)
     assert dependence_test(*drawn[-1][:2], random_state=0).pvalue == 0.001
 

@@ -222,7 +222,7 @@ def test_a_w_that_spans_its_few_features_does_not_vary():
     assert intervals(every, X, y).doubts == ()
 
 
-def _product(n=300, d=20):
+def _product(n=200, d=12):
     """Draw rows (n, d) of correlated columns; y depends on the first two."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, d)) @ np.linalg.cholesky(0.5 + 0.5 * np.eye(d)).T
@@ -232,8 +232,8 @@ def _product(n=300, d=20):
 def test_real_columns_are_found_by_any_order_of_columns(monkeypatch):
     X, y = _product()
     sure = intervals(PredictiveIKDR(2).fit(X, y), X, y)
-    assert_array_equal(sure.get_support(fdr=0.1), np.arange(20) < 2)
-    order = np.roll(np.arange(20), 7)
+    assert_array_equal(sure.get_support(fdr=0.1), np.arange(12) < 2)
+    order = np.roll(np.arange(12), 7)
     # Columns that were left out are tested in batches of any size.
     monkeypatch.setitem(vars(RULES), "most_weights", 8)
     other = intervals(PredictiveIKDR(2).fit(X[:, order], y), X[:, order], y)
@@ -245,16 +245,16 @@ def test_real_columns_are_found_by_any_order_of_columns(monkeypatch):
 
 def test_pvalues_of_columns_without_a_share_in_y_are_uniform():
     pvalues = []
-    for seed in range(4):
-        X, y = _line(150, seed)
-        X = np.hstack([X, np.random.default_rng(seed).normal(size=(150, 20))])
+    for seed in range(3):
+        X, y = _line(120, seed)
+        X = np.hstack([X, np.random.default_rng(seed).normal(size=(120, 12))])
         pvalues += list(intervals(PredictiveIKDR(1).fit(X, y), X, y).pvalues[1:])
     assert stats.kstest(pvalues, "uniform").pvalue > 1e-3
 
 
 def test_no_column_of_noise_is_real():
     rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(2, 200, 8)), rng.normal(size=(2, 200))
+    X, y = rng.normal(size=(2, 120, 6)), rng.normal(size=(2, 120))
     for rows, noise in zip(X, y, strict=True):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
