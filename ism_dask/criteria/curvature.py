@@ -115,7 +115,9 @@ def wald_pvalue(tangents: Tangents, covariance: Array, features: Array) -> float
     """
     (e, q), weights = (tangents.basis.shape[1], tangents.W.shape[1]), tangents.W[features]
     turned = tangents.basis[features]
-    of_weights = np.einsum("ia,akbl,jb->ikjl", turned, covariance.reshape(e, q, e, q), turned)
+    paired = covariance.reshape(e, q, e, q)
+    # As two products of matrices, which are far faster than one sum over all indices.
+    of_weights = np.einsum("ia,akbl,jb->ikjl", turned, paired, turned, optimize=True)
     inverse = np.linalg.pinv(of_weights.reshape(weights.size, weights.size), hermitian=True)
     return float(stats.chi2.sf(weights.ravel() @ inverse @ weights.ravel(), weights.size))
 
