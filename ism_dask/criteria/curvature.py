@@ -118,8 +118,13 @@ def wald_pvalue(tangents: Tangents, covariance: Array, features: Array) -> float
     paired = covariance.reshape(e, q, e, q)
     # As two products of matrices, which are far faster than one sum over all indices.
     of_weights = np.einsum("ia,akbl,jb->ikjl", turned, paired, turned, optimize=True)
-    inverse = np.linalg.pinv(of_weights.reshape(weights.size, weights.size), hermitian=True)
-    return float(stats.chi2.sf(weights.ravel() @ inverse @ weights.ravel(), weights.size))
+    return wald_pvalue_of(weights.ravel(), of_weights.reshape(weights.size, weights.size))
+
+
+def wald_pvalue_of(estimate: Array, covariance: Array) -> float:
+    """Return the p-value of the hypothesis that what is estimated (k,) is 0, by Wald's test."""
+    inverse = np.linalg.pinv(covariance, hermitian=True)
+    return float(stats.chi2.sf(estimate @ inverse @ estimate, len(estimate)))
 
 
 @dataclass(frozen=True, eq=False)

@@ -49,6 +49,7 @@ class FittedMaximum:
         tangents = Tangents.at_weights(rows.prepared.lower(fitted.components_))
         return cls(rows, target, regression, tangents)
 
+    @cached_property
     def turn_covariance(self) -> Array:
         """Return the covariance (p, p) of the turns of W from one sample of rows to another."""
         hessian, slopes = curvature(self.regression, self.tangents, self._blocks)

@@ -311,20 +311,22 @@ def _regressions(points: Array, values: Array, rng: np.random.Generator) -> list
     def factor(of: Array, width: float) -> Array:
         return thin_factor("`given`", of, partial(_linear_and_gaussian, width=width), rng)
 
-    n = len(points)
-    smooth = [factor(points, width) for width in _WIDTHS]
-    factors = list(smooth)
-    if n >= _STEP_ROWS:
-        left, _ = residuals([SideRegression(each, np.ones(n)) for each in smooth], values)
+    def regression(*factors: Array) -> SideRegression:
+        return SideRegression(np.hstack(factors), np.ones(len(points)))
+
+    smooth = [regression(factor(points, width)) for width in _WIDTHS]
+    regressions = list(smooth)
+    if len(points) >= _STEP_ROWS:
+        left, _ = residuals(smooth, values)
         steps = _STEP_WEIGHT * _steps(points, left)
-        factors += [np.hstack([each, steps]) for each in smooth]
+        regressions += [regression(each.factor, steps) for each in smooth]
     has_two_values = np.array([len(np.unique(column)) == 2 for column in points.T])
     numbers = points.T[~has_two_values]
     if 0 < len(numbers) <= _NARROW_COLUMNS:
         indicators = points[:, has_two_values] - points[:, has_two_values].mean(axis=0)
         narrow = [factor(column[:, None], _NARROW) for column in numbers]
-        factors.append(np.hstack([*narrow, indicators]))
-    return [SideRegression(each, np.ones(n)) for each in factors]
+        regressions.append(regression(*narrow, indicators))
+    return regressions
 
 
 def _steps(points: Array, left: Array) -> Array:

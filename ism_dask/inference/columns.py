@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 from scipy import stats
@@ -16,6 +16,7 @@ from ism_dask.criteria.curvature import (
     inverse_curvature,
     turn_covariance,
     wald_pvalue,
+    wald_pvalue_of,
 )
 from ism_dask.criteria.prediction import RowsInMemory
 from ism_dask.estimators.fitted_maximum import FittedMaximum
@@ -76,11 +77,14 @@ class ColumnsBeyond:
         They are those of Wald's test. If W spans all of them, no weight varies: then unseen rows
         judge whether they are predicted better with the column than without.
         """
-        numbers = range(len(self._taken))
-        if self._inner.size:
-            covariance = self.maximum.turn_covariance()
-            tangents = self.maximum.tangents
-            return np.array([wald_pvalue(tangents, covariance, np.array([i])) for i in numbers])
+        tangents = self.maximum.tangents
+        if tangents.size:
+            # Coordinates of rows in fewer directions are not columns.
+            prepared = self.maximum.rows.prepared
+            features = prepared.features[:, prepared.affine.varying].T
+            columns = Tangents(features @ tangents.W, features @ tangents.basis)
+            pvalue = partial(wald_pvalue, columns, self.maximum.turn_covariance)
+            return np.array([pvalue(np.array([i])) for i in range(len(self._taken))])
         losses = self._losses(self.weights)
         pvalues = []
         for column in self._taken:
@@ -122,8 +126,7 @@ class ColumnsBeyond:
             some = np.ix_(free, free)
             covariance = turn_covariance(hessian[some], self.share * slopes[some])[-q:, -q:]
             step = (inverse_curvature(hessian[some])[0] @ slope[free])[-q:]
-            inverse = np.linalg.pinv(covariance, hermitian=True)
-            yield float(stats.chi2.sf(step @ inverse @ step, q))
+            yield wald_pvalue_of(step, covariance)
 
 
 def column_pvalues(problem: SupervisedProblem, maximum: FittedMaximum) -> Array:

@@ -251,7 +251,7 @@ def intervals(
             )
         spread, axes = np.zeros(0), np.zeros((0, 0))
         if is_free:
-            spread, axes = np.linalg.eigh(maximum.turn_covariance())
+            spread, axes = np.linalg.eigh(maximum.turn_covariance)
         normal = np.random.default_rng(0).normal(size=(_DRAWS, len(spread)))
         turns = normal * np.sqrt(np.maximum(spread, 0.0)) @ axes.T
         prepared = maximum.rows.prepared

@@ -243,6 +243,18 @@ def test_real_columns_are_found_by_any_order_of_columns(monkeypatch):
             sure.get_support(fdr)
 
 
+def test_columns_that_sum_to_a_constant_have_pvalues():
+    """All classes of a column are among the few features: the rows vary in fewer directions."""
+    rng = np.random.default_rng(0)
+    classes, numbers = rng.integers(0, 3, 300), rng.normal(size=(300, 5))
+    X = np.hstack([np.eye(3)[classes], numbers])
+    y = 2 * np.sin(2.0 * classes) + numbers[:, 0] * (classes - 1) + numbers[:, 1]
+    y += 0.3 * rng.normal(size=300)
+    model = PredictiveIKDR(2, max_features=5).fit(X, y)
+    assert_array_equal(model.get_support(), np.arange(8) < 5)
+    assert_array_equal(intervals(model, X, y).get_support(fdr=0.1), np.arange(8) < 5)
+
+
 def test_pvalues_of_columns_without_a_share_in_y_are_uniform():
     pvalues = []
     for seed in range(3):
