@@ -57,8 +57,10 @@ class ClassGamma(Gamma):
         """Return the entries of Gamma of each row with a row of each class (c, b)."""
         p, codes = self.frequencies, facts[:, 0]
         columns = p @ p - p[:, None] - p[codes]
-        # Cast last: for a class of nearly all rows the sum nearly cancels.
-        columns[codes, np.arange(len(codes))] += 1
+        # For a class of nearly all rows, 1 and these nearly cancel: squares are added instead.
+        others, top = p @ p - p**2, p.argmax()
+        others[top] = (np.delete(p, top) ** 2).sum()
+        columns[codes, np.arange(len(codes))] = ((1 - p) ** 2 + others)[codes]
         return columns.astype(dtype, copy=False)
 
     def tile(self, rows: Array, columns: Array, out: Array) -> Array:

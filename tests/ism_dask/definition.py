@@ -6,9 +6,12 @@ import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
 from ism_dask.kernels import Kernel
+from ism_dask.kernels.pairing import TOLERATED_ROUNDINGS
 
 # Anchors nearer to a row than this share of its length are copies of it.
 _COPY = 3e-7
+# The relative error of one rounding in double precision.
+_UNIT = 2.0**-53
 
 
 def dense_gamma(dependence):
@@ -78,12 +81,33 @@ class Definition:
         return sum(w * (self.Gamma * t.value(b * s)).sum() for w, t, b, s in terms)
 
     def rounding(self, W):
-        """Return what rounding may do to J: a share of the sum of absolute values."""
-        terms = self._terms(W)
-        sizes = (
-            w * (np.abs(t.value(b * s)) + np.abs(b * s * t.slope(b * s))) for w, t, b, s in terms
-        )
-        return 1e-12 * sum((np.abs(self.Gamma) * size).sum() for size in sizes)
+        """Return a bound of what rounding in double precision does to J at an orthonormal W.
+
+        A row is rounded twice as it is standardised, and summed over d columns up to three times:
+        on its way into the space of the rows, there times W, and for the W of all columns. Beta may
+        cancel to some roundings of what the kernel resolves, and sums of n numbers round n times.
+        """
+        (n, d), q = self.X.shape, W.shape[1]
+        is_free = all(term.pairing.degree for _, term in self.kernel.terms)
+        X = self.X - self.X.mean(axis=0) if is_free else self.X  # as a fit has them
+        off = np.sqrt(q) * (3 * d + 8) * _UNIT * np.linalg.norm(X, axis=1)
+        both = np.add.outer(off, off) * ~np.eye(n, dtype=bool)
+        lengths = np.linalg.norm(self.X @ W, axis=1)
+        total = 0.0
+        for w, t, b, s in self._terms(W):
+            if t.pairing.degree:
+                moved = 2 * np.sqrt(b) * both + both**2
+            else:
+                moved = np.outer(lengths, off)
+                moved = moved + moved.T + np.outer(off, off)
+            if t.per_row_width:
+                widths = (off + off.max()) * np.sqrt(np.diag(s))
+                moved += b * np.add.outer(widths, widths)
+            relative = (3 * TOLERATED_ROUNDINGS + 8 * n) * _UNIT
+            slope = np.abs(t.slope(b * s))
+            size = relative * (np.abs(t.value(b * s)) + np.abs(b * s) * slope) + moved * s * slope
+            total += w * (np.abs(self.Gamma) * size).sum()
+        return total
 
     def phi(self, W):
         """Return Phi (d, d), half the sum of Gamma_ij f'(beta_ij) A_ij."""

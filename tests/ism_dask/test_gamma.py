@@ -17,7 +17,7 @@ from ism_dask import AlternativeIKDR, SemiSupervisedIKDR
 from ism_dask.estimators.partial_targets import labels_to_avoid, partial_scores
 from ism_dask.gamma.base import GAMMA_FACTS
 from ism_dask.gamma.embedding_guides import EMBEDDING, normalise_rows
-from ism_dask.gamma.targets import TARGETS, target_dependence
+from ism_dask.gamma.targets import TARGETS, class_dependence, target_dependence
 from ism_dask.rows.shards import cut
 
 RNG = np.random.default_rng(1)
@@ -41,6 +41,18 @@ WHOLE = np.arange(60)
 )
 def test_gamma_is_the_centred_kernel_of_y(target, y, K):
     assert_allclose(dense_gamma(target_dependence(y, target)), centred(K), atol=1e-12)
+
+
+def test_gamma_of_a_class_of_nearly_all_rows_keeps_its_digits():
+    """One rounding of 1 for each of the n^2 pairs would add up to 1e-4 of J."""
+    n = 10**6
+    gamma, facts = class_dependence(np.arange(n) == 7).weighted
+    tile = gamma.tile(
+        *(f(facts[5:9], np.dtype(float)) for f in (gamma.as_rows, gamma.as_columns)),
+        np.empty((4, 4)),
+    )
+    U = np.array([-1.0, -1.0, n - 1.0, -1.0]) / n
+    assert_allclose(tile, 2 * np.outer(U, U), rtol=1e-9)
 
 
 TAILS = np.random.default_rng(2).standard_cauchy(size=300)
