@@ -1,4 +1,4 @@
-"""Timed fits for the figures, and comparisons of their subspaces and seconds."""
+"""Timed fits by HSIC for the figures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from sklearn.exceptions import ConvergenceWarning
 from benchmarks.rows import Labelled
 from ism_dask import ComponentsWarning, SupervisedIKDR
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.observe import FitWatcher, watching_fits
 from ism_dask.records.iteration import State
 from ism_dask.solvers import ISM
@@ -25,9 +24,6 @@ Array = NDArray[Any]
 
 # The paper's stopping rule, with one start and one width, for any kernel.
 PUBLISHED: dict[str, Any] = {"solver": ISM(tol=0.01)}
-# The data do not determine directions whose eigenvalue is a smaller share of the largest: in
-# single precision they are rounding noise, which differs from engine to engine.
-_DETERMINED = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,14 +99,3 @@ class _Clock(FitWatcher):
 def middle(fits: Sequence[Fit], what: str) -> float:
     """Return the median of an attribute of fits."""
     return float(np.median([getattr(each, what) for each in fits]))
-
-
-def determined(model: SupervisedIKDR) -> int:
-    """Return how many of the components of a model its data determine."""
-    eigenvalues = np.asarray(model.eigenvalues_)
-    return int((eigenvalues > _DETERMINED * eigenvalues[0]).sum())
-
-
-def leading_sine(V: Array, W: Array, k: int) -> float:
-    """Return the sine of the largest angle between the first k columns of V and of W."""
-    return subspace_sine(V[:, :k], W[:, :k])

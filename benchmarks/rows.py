@@ -1,4 +1,4 @@
-"""Load or draw the rows that the figures are measured on, and set up their problems."""
+"""Load or draw the rows that the figures are measured on."""
 
 from __future__ import annotations
 
@@ -12,11 +12,6 @@ from numpy.typing import NDArray
 
 from benchmarks.measure import say
 from flows.builtin import ingest
-from ism_dask.engines import Problem
-from ism_dask.estimators.dependence_problem import DependenceRows
-from ism_dask.estimators.preparation import prepare_rows
-from ism_dask.gamma.targets import target_dependence
-from ism_dask.kernels import Kernel
 from ism_dask.rows.raw import RowSource
 from storage import Dataset, DatasetInfo, datasets_folder, is_complete, open_dataset, write_dataset
 
@@ -84,18 +79,6 @@ def mnist_train() -> Dataset:
 def labelled(data: Dataset) -> Labelled:
     """Return the rows and labels of a data set; fits stream the rows."""
     return Labelled(data.X, np.asarray(data.y))
-
-
-def problem_of(rows: Labelled, kernel: Kernel, q: int = 10) -> Problem:
-    """Return the problem that a fit of q features with `kernel` would solve."""
-    prepared = prepare_rows(rows.X, kernel, standardize=True)
-    return DependenceRows.sampled(prepared, kernel, None, q).problem(target_dependence(rows.y))
-
-
-def turned(W: Array, seed: int) -> Array:
-    """Return W (d, q) slightly perturbed: engines reuse what they computed for the same W."""
-    noise = np.random.default_rng(seed).normal(size=W.shape)
-    return np.asarray(np.linalg.qr(W + 1e-6 * noise)[0])
 
 
 def shifted_mnist(rows: int, *, seed: int = 0) -> Dataset:

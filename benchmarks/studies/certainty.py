@@ -1,4 +1,4 @@
-"""The intervals of a fit and the band of a response: how often they contain the truth."""
+"""The intervals of a fit: how often they contain the truth."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from benchmarks.registry import figure
 from benchmarks.studies.designs import DESIGNS, UNSEEN, distance, seeded
 from ism_dask import PredictiveIKDR, intervals
 from ism_dask.linalg.subspaces import subspace_shares
-from ism_dask.pictures.drawing import mean_along
 
 _DRAWS, _ROWS = 12, 500
 _FEW_DRAWS = 4
@@ -23,10 +22,6 @@ _COVERED, _SEPARATED = (0.85, 0.95), 0.95
 _ROUNDING = 1e-9
 # Up to this many different values are classes.
 _CLASSES = 6
-_BAND_DRAWS, _BAND_ROWS = 40, (60, 178, 500)
-# The mean of y along a feature, and its spread.
-_MEANS = {"line": np.array, "square": np.square, "sine": np.sin, "nothing": np.zeros_like}
-_SPREADS = {"even": lambda z: 0.3 + 0 * z, "rising": lambda z: 0.3 * np.exp(z / 2)}
 
 
 @figure
@@ -178,37 +173,3 @@ def _line(name: str, runs: list[_Outcome]) -> Figure:
         each: float(np.mean([getattr(run, each) for run in known])) if known else np.nan
         for each in means
     }
-
-
-@figure
-def band() -> Figure:
-    """How often the 90% band of a response contains the mean, by 60 to 500 rows, 40 draws each."""
-    lines = [
-        {
-            "mean": mean,
-            "spread": spread,
-            **{f"n = {n}": _coverage(mean, spread, n) for n in _BAND_ROWS},
-        }
-        for mean in _MEANS
-        for spread in _SPREADS
-    ]
-    covered = [line[f"n = {n}"] for line in lines for n in _BAND_ROWS]
-    return {
-        "table": lines,
-        "covered": float(np.mean(covered)),
-        "must": "85 to 95% of the places, over all",
-        "met": bool(_COVERED[0] <= np.mean(covered) <= _COVERED[1]),
-    }
-
-
-def _coverage(mean: str, spread: str, n: int) -> float:
-    inside = []
-    for draw in range(_BAND_DRAWS):
-        rng = np.random.default_rng(draw)
-        z = rng.normal(size=n) if draw % 2 else rng.uniform(-2, 2, n)
-        y = _MEANS[mean](2 * z) + _SPREADS[spread](z) * rng.normal(size=n)
-        places, (_, low, high) = mean_along(z, y[:, None])
-        often = (np.quantile(z, 0.02) < places) & (places < np.quantile(z, 0.98))
-        truth = _MEANS[mean](2 * places)
-        inside.append(((low[:, 0] <= truth) & (truth <= high[:, 0]))[often].mean())
-    return float(np.mean(inside))

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.dense import Array, label_dependence, squared_distances
 from benchmarks.measure import Figure, in_processes, say
 from benchmarks.registry import figure
 from benchmarks.studies.local_maxima import objection
 from ism_dask import PredictiveIKDR, SupervisedIKDR
+from ism_dask._types import Array
 from ism_dask.kernels import Gaussian, Kernel, Linear, Multiquadric, Polynomial, Squared
 
 _FITS, _ALIKE, _SHARE = 300, 20, 0.9
@@ -23,8 +23,14 @@ _SAME = 1e-6
 Values = Callable[[Any, Array], Array]
 
 
+def _squared_distances(Z: Array) -> Array:
+    """Return the (n, n) squared distances between rows of Z (n, k)."""
+    lengths = (Z**2).sum(axis=1)
+    return np.asarray(np.maximum(lengths[:, None] + lengths - 2 * Z @ Z.T, 0))
+
+
 def _gaussian(kernel: Any, Z: Array) -> Array:
-    return np.asarray(np.exp(-squared_distances(Z) / (2 * kernel.sigma**2)))
+    return np.asarray(np.exp(-_squared_distances(Z) / (2 * kernel.sigma**2)))
 
 
 def _polynomial(kernel: Any, Z: Array) -> Array:
@@ -32,7 +38,7 @@ def _polynomial(kernel: Any, Z: Array) -> Array:
 
 
 def _multiquadric(kernel: Any, Z: Array) -> Array:
-    return np.asarray(-np.sqrt(squared_distances(Z) + kernel.offset**2))
+    return np.asarray(-np.sqrt(_squared_distances(Z) + kernel.offset**2))
 
 
 # Kernels of every kind, with f written once more.
@@ -47,7 +53,7 @@ _KERNELS: dict[str, tuple[Kernel, Values]] = {
     "homogeneous, 2": (Polynomial(2, 0.0), _polynomial),
     "multiquadric": (Multiquadric(0.5), _multiquadric),
     "linear": (Linear(), lambda _, Z: Z @ Z.T),
-    "squared": (Squared(), lambda _, Z: -squared_distances(Z)),
+    "squared": (Squared(), lambda _, Z: -_squared_distances(Z)),
 }
 
 
@@ -136,7 +142,7 @@ def _judge(seed: int) -> _Judged:
     X, y, target, q = _problem(seed)
     model = SupervisedIKDR(q, kernel=kernel, target=target).fit(X, y)
     Z, certificate = (X - model.mean_) / model.scale_, model.certify(X, y)
-    Gamma = label_dependence(y) if target == "classes" else _number_dependence(y)
+    Gamma = _label_dependence(y) if target == "classes" else _number_dependence(y)
 
     def objective(W: Array) -> float:
         return float((Gamma * values(model.kernel_, Z @ W)).sum())
@@ -155,7 +161,7 @@ def _judge_prediction(seed: int) -> _Judged:
     X, y, target, q = _problem(seed)
     model = PredictiveIKDR(q, kernel=kernel, target=target).fit(X, y)
     Z, n = (X - model.mean_) / model.scale_, len(y)
-    Gamma = label_dependence(y) if target == "classes" else _number_dependence(y)
+    Gamma = _label_dependence(y) if target == "classes" else _number_dependence(y)
     Gamma *= n / np.trace(Gamma)
     # The ridge is a share of the mean kernel of a row with itself, for rows as long as in X W.
     share = np.sqrt(q / np.count_nonzero(Z.any(axis=0)))
@@ -205,6 +211,13 @@ def _problem(seed: int) -> tuple[Array, Array, str, int]:
     if target == "noise":
         score = rng.normal(size=n)
     return X, np.digitize(score, np.quantile(score, [0.3, 0.6])), "classes", q
+
+
+def _label_dependence(y: Array) -> Array:
+    """Return `H K_Y H` (n, n) of labels y, for the matrix K_Y that is 1 where labels are equal."""
+    same = (y[:, None] == y).astype(float)
+    means = same.mean(axis=0)
+    return np.asarray(same - means[:, None] - means + means.mean())
 
 
 def _number_dependence(y: Array) -> Array:

@@ -125,7 +125,7 @@ def _wide_distances(name: str, draw: int) -> dict[str, float]:
     }
     with quiet():
         few = PredictiveIKDR(q, max_features="significant").fit(drawn.X, drawn.y)
-        found["default, max_features='significant'"] = distance(
+        found["default, significant features"] = distance(
             drawn.B, few.components_.T / few.scale_[:, None]
         )
         found["lasso"] = distance(drawn.B[:, :1], _lasso(drawn)) if q == 1 else float("nan")

@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 from sklearn.linear_model import LassoCV
 
-from benchmarks.dense import Array
 from benchmarks.fits import quiet
 from benchmarks.measure import Figure, in_processes
 from benchmarks.registry import figure
 from benchmarks.studies.designs import Logistic, Noisy, Response, correlated_rows
 from ism_dask import PredictiveIKDR, intervals
+from ism_dask._types import Array
 
 _FDR, _DRAWS = 0.1, 20
 _METHODS = ("intervals", "knockoffs+", "knockoffs", "lasso")

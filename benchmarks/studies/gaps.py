@@ -6,11 +6,11 @@ import numpy as np
 from sklearn.datasets import load_wine
 from sklearn.model_selection import StratifiedKFold
 
-from benchmarks.dense import Array
 from benchmarks.measure import Figure, in_processes, say
 from benchmarks.registry import figure
 from benchmarks.studies.designs import DESIGNS, distance, seeded
 from ism_dask import PredictiveIKDR
+from ism_dask._types import Array
 
 _CHOSEN = ("Li 6.3", "Li 6.2, AR(.7)", "KDR B, d = 10", "xor")
 _DRAWS, _SPLITS = 10, 5

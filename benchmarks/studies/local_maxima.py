@@ -9,7 +9,7 @@ from itertools import combinations_with_replacement
 import numpy as np
 from scipy.optimize import minimize
 
-from benchmarks.dense import Array
+from ism_dask._types import Array
 from ism_dask.linalg.subspaces import nearest_orthonormal, subspace_sine
 
 Objective = Callable[[Array], float]

@@ -5,13 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_wine
 
-from benchmarks import dense, results
-from benchmarks.fits import determined, fit, leading_sine
+from benchmarks import results
 from benchmarks.registry import all_figures, figures_of_make_bench
 from benchmarks.results import Result, page
-from benchmarks.rows import Labelled
 from benchmarks.studies.designs import (
     DESIGNS,
     UNSEEN,
@@ -22,7 +19,6 @@ from benchmarks.studies.designs import (
     seeded,
 )
 from benchmarks.studies.methods import OTHERS, PAPER, ROTATED, projection
-from ism_dask.kernels import Gaussian, Polynomial
 
 
 def test_every_command_of_the_documentation_names_a_figure():
@@ -37,22 +33,6 @@ def test_every_command_of_the_documentation_names_a_figure():
     assert {name for words in commands for name in words} <= set(all_figures())
     # Scale is measured only where it is named.
     assert set(all_figures()) - set(figures_of_make_bench()) >= {"scale", "soak"}
-
-
-@pytest.mark.parametrize("kernel", ["gaussian", "polynomial"])
-def test_the_dense_fit_is_the_one_of_the_library(kernel):
-    wine = Labelled(*load_wine(return_X_y=True))
-    X = dense.standardised(wine.X)
-    if kernel == "gaussian":
-        ours = fit(wine, Gaussian("median"), 2)
-        found = dense.dense_gaussian_fit(X, wine.y, 2, sigma=dense.median_distance(X))
-    else:
-        ours = fit(wine, Polynomial(degree=3), 2)
-        found = dense.dense_polynomial_fit(X, wine.y, 2)
-    assert found.n_iter == ours.model.n_iter_ == len(found.seconds)
-    assert found.objective == pytest.approx(ours.model.objective_, rel=1e-9)
-    assert leading_sine(found.W[:, ::-1], ours.W, 2) < 1e-7
-    assert determined(ours.model) == 2
 
 
 def test_the_page_of_figures_is_written_from_their_record(monkeypatch):

@@ -12,7 +12,6 @@ SHORT = {
     "given": {"_DRAWS": 1, "_SIMULATIONS": 2},
     "certainty": {"_DRAWS": 1, "_ROWS": 200, "DESIGNS": 1},
     "certainty_elsewhere": {"_FEW_DRAWS": 1, "DESIGNS": 1, "_ELSEWHERE": 1},
-    "band": {"_BAND_DRAWS": 2},
     "certified": {"_FITS": 4, "_ALIKE": 4},
     "certified_predictions": {"_FITS": 4, "_ALIKE": 4},
     "clusters": {"_SEEDS": range(1), "_CLUSTERS": 1},
