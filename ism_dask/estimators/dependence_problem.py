@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from sklearn.utils import check_random_state, check_X_y
+from sklearn.utils import check_random_state
 
 from ism_dask._types import Array
 from ism_dask._validation import check_seed
@@ -23,7 +23,7 @@ from ism_dask.engines.base import SAMPLE_ROWS
 from ism_dask.engines.precision import needs_double
 from ism_dask.estimators.preparation import Prepared, prepare_rows
 from ism_dask.gamma.base import Dependence, repeated_rows
-from ism_dask.gamma.row_values import on_this_host, readable
+from ism_dask.gamma.target_input import rows_and_target
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.linalg.subspaces import RowSpace
@@ -153,11 +153,7 @@ def hsic(
     0.0432
     """
     check_seed(random_state)
-    X, y = map(on_this_host, (X, y))
-    multi_output = len(getattr(y, "shape", ())) == 2
-    X, y = check_X_y(
-        readable(X), y, dtype="numeric", multi_output=multi_output, ensure_min_samples=2
-    )
+    X, y = rows_and_target(X, y, 2)
     with single_threaded_blas():
         kernel_of_x = as_kernel(kernel)
         prepared = prepare_rows(X, kernel_of_x, standardize=standardize)

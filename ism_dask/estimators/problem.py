@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils import _safe_indexing
-from sklearn.utils.validation import assert_all_finite, check_consistent_length, column_or_1d
+from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from ism_dask._types import Array
 from ism_dask._validation import is_whole
@@ -29,19 +29,17 @@ from ism_dask.estimators.preparation import Prepared, RowsWithoutY, prepare_rows
 from ism_dask.estimators.training_rows import Target, prediction_targets
 from ism_dask.gamma.base import Dependence, avoiding, check_weights, weighted_by_class
 from ism_dask.gamma.row_values import (
-    CONTAINERS,
     Device,
     check_complete,
-    distinct_labels,
     exceeds_float64,
-    kinds_of,
     on_this_host,
     target_as_array,
 )
 from ism_dask.gamma.side_information import SideInformation, SideRegression, conditional
-from ism_dask.gamma.targets import is_indicator, normal_scores, target_dependence, target_name
+from ism_dask.gamma.target_input import column_target
+from ism_dask.gamma.targets import normal_scores, target_dependence, target_name
 from ism_dask.kernels import Kernel
-from ism_dask.rows.raw import as_dense, fits_memory, is_row_source, is_sparse
+from ism_dask.rows.raw import as_dense, fits_memory, is_row_source
 from ism_dask.selection.rules import RULES
 
 if TYPE_CHECKING:
@@ -259,8 +257,6 @@ def supervised_problem(
     y = column_target(y)
     names, X = getattr(X, "columns", ()), check_rows(parameters, on_this_host(row_source(X)))
     check_consistent_length(X, has_y)
-    with np.errstate(over="ignore", invalid="ignore"):  # sums of large numbers
-        assert_all_finite(y, input_name="y")
     most, d = parameters.max_features, X.shape[1]
     if not (most in (None, "auto", "significant") or (is_whole(most) and 1 <= most <= d)):
         raise ValueError(
@@ -349,49 +345,3 @@ def row_weights(
             "`sample_weight`" + ("" if y.ndim > 1 else ", or target='classes'")
         )
     return weighted_by_class(y, class_weight, weights)
-
-
-def column_target(y: Any) -> Array:
-    """Return y as an array of labels or numbers; (n, 1) becomes (n,), with scikit-learn's warning.
-
-    Raise a ValueError if labels are missing.
-    """
-    if is_sparse(y):
-        if y.ndim != 2 or not is_indicator(np.asarray(y.data)):
-            raise ValueError(
-                "a sparse `y` must be an indicator of labels, (n, t) of 0 and 1; give other "
-                "targets as a dense array"
-            )
-        y = y.astype(np.uint8).toarray()
-    labels = target_as_array(y)
-    if not labels.ndim:
-        raise ValueError(
-            "`y` must have a label or a number for each row, of shape (n,), or (n, t) numbers; got "
-            f"a {type(y).__name__}"
-        )
-    _check_labels(labels)
-    if not (labels.ndim == 2 and labels.shape[1] > 1):
-        labels = column_or_1d(labels, warn=True)
-    if labels.dtype.kind in "fOmM":
-        for column in labels.reshape(len(labels), -1).T:
-            check_complete("`y`", column)
-            if column.dtype.kind != "f":  # numbers of float64 can be compared
-                distinct_labels(column)
-    return labels
-
-
-def _check_labels(labels: Array) -> None:
-    """Raise a ValueError unless y has an entry for each row that can be a label or a number."""
-    if labels.size == 0:
-        raise ValueError(f"`y` is empty, of shape {labels.shape}; expected a label for each row")
-    if labels.dtype.kind == "c":
-        raise ValueError(
-            f"Complex data not supported: `y` must be labels or real numbers; got dtype "
-            f"{labels.dtype}. Give the real and the imaginary part as two columns"
-        )
-    bad = labels.dtype.kind == "O" and any(isinstance(each, CONTAINERS) for each in labels.flat)
-    if bad or any(isinstance(each, bytes) for each in labels.flat[:1]):
-        raise ValueError(
-            f"`y` has {kinds_of(labels)}; expected a string or a number in each place. Labels of "
-            "bytes become strings by `y.astype(str)`"
-        )

@@ -23,8 +23,9 @@ from ism_dask.estimators.fitted import (
 )
 from ism_dask.estimators.input_rows import row_source
 from ism_dask.estimators.partial_targets import rows_with_target
-from ism_dask.estimators.problem import SupervisedProblem, column_target, supervised_problem
+from ism_dask.estimators.problem import SupervisedProblem, supervised_problem
 from ism_dask.gamma.row_values import on_this_host
+from ism_dask.gamma.target_input import column_target
 from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.linalg.cholesky import reused_matrices
 from ism_dask.observe import current_fit, fit_watcher

@@ -12,8 +12,8 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 from ism_dask._types import Array
 from ism_dask.estimators.input_rows import is_lazy, row_source
 from ism_dask.estimators.preparation import column_moments
-from ism_dask.estimators.problem import column_target
 from ism_dask.gamma.row_values import finite_numbers, on_this_host
+from ism_dask.gamma.target_input import column_target
 from ism_dask.gamma.targets import TARGETS
 from ism_dask.gamma.thin_factors import factor_of_target
 from ism_dask.rows.execution import check_memory_here, is_dask

@@ -15,11 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import stats
 from sklearn.tree import DecisionTreeRegressor
-from sklearn.utils import check_X_y, gen_batches
+from sklearn.utils import gen_batches
 
 from ism_dask._types import Array
 from ism_dask._validation import check_choice, check_seed, is_whole
-from ism_dask.gamma.row_values import on_this_host, readable
+from ism_dask.gamma.row_values import on_this_host
 from ism_dask.gamma.side_information import (
     SideInformation,
     SideRegression,
@@ -27,6 +27,7 @@ from ism_dask.gamma.side_information import (
     remainder,
     residuals,
 )
+from ism_dask.gamma.target_input import rows_and_target
 from ism_dask.gamma.targets import CLASS_TARGETS, standardise_target, target_name
 from ism_dask.gamma.thin_factors import (
     TEST_KERNELS,
@@ -158,14 +159,8 @@ def dependence_test(
             f"`n_permutations` is {n_permutations!r}; expected a whole number from 0 up"
         )
     check_seed(random_state)
-    X, y, given = map(on_this_host, (X, y, given))
-    X, y = check_X_y(
-        readable(X),
-        y,
-        dtype="numeric",
-        multi_output=len(getattr(y, "shape", ())) == 2,
-        ensure_min_samples=_FEWEST_ROWS,
-    )
+    X, y = rows_and_target(X, y, _FEWEST_ROWS)
+    given = on_this_host(given)
     n, rng = len(X), np.random.default_rng(random_state)
     points = None if given is None else _given_points(given, n, kernel, n_permutations)
     if kernel == "auto":

@@ -21,6 +21,7 @@ from ism_dask._types import Array
 from ism_dask._validation import check_choice
 from ism_dask.gamma.base import Dependence, Gamma, repeated_rows
 from ism_dask.gamma.row_values import distinct_labels, finite_numbers, near_zero
+from ism_dask.gamma.target_input import is_indicator
 from ism_dask.kernels.pairing import MULTISCALE, mean_of_gaussians, median_distance
 from ism_dask.linalg.cholesky import PivotedCholesky
 from ism_dask.linalg.eigen import largest_pairs
@@ -147,11 +148,6 @@ def labels_dependence(y: Array, weights: Array | None = None) -> Dependence:
     if n_labels > _MOST_COLUMNS:
         U = U @ largest_pairs(U.T * counts @ U, _MOST_COLUMNS)[1]
     return Dependence(Gamma(np.ones(U.shape[1])), U, columns=n_labels)
-
-
-def is_indicator(y: Array) -> bool:
-    """Return whether labels y (n, t) are a matrix of 0 and 1."""
-    return y.dtype.kind in "biuf" and bool(((y == 0) | (y == 1)).all())
 
 
 def linear_dependence(y: Array, weights: Array | None = None) -> Dependence:
