@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ism_dask.records.fit_report import Certificate, FitReport
     from ism_dask.status import ComponentsWarning, WeightsWarning
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 
 __all__ = [
     "AlternativeIKDR",
