@@ -18,7 +18,7 @@ CRON = 0 2 * * *
 # ones begin.
 BESIDE = --numprocesses 3 --dist loadgroup --no-loadscope-reorder
 
-.PHONY: demo test chaos long fuzz docs package deploy browser tools lint format bench bench-scale clean help
+.PHONY: demo install test chaos long fuzz docs package deploy browser tools lint format bench bench-scale clean help
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -45,6 +45,8 @@ demo: $(DEMO)  ## Ten folds of Wine under Prefect on two Dask processes: ISM and
 	@$(BIN)/ism-dask up --detach --workers 2 && trap '$(BIN)/ism-dask up --stop' EXIT \
 		&& $(BIN)/ism-dask crossval wine --criterion both --scheduler up \
 		&& if [ -t 0 ]; then read -p 'The links work until you press Enter: ' _; fi
+
+install: $(READY)  ## Make .venv with the package and all that the tests need (some three minutes)
 
 test: $(READY)  ## Run the test suite (some five minutes on two cores)
 	$(BIN)/python -m pytest $(BESIDE) -m 'not chaos and not long'
