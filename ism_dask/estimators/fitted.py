@@ -113,7 +113,8 @@ def interchangeable(X: Array, components: Array) -> tuple[tuple[int, int, float]
     sizes = np.abs(components[:, large]) * X[:, large].std(axis=0)
     moved = sizes * np.sqrt(np.maximum(1 - nearest**2, 0.0))
     allowed = _ALIKE * (X @ components.T).std(axis=0)[:, None]
-    alike = (moved <= allowed).all(axis=0) & (nearest != 0)
+    # A column that hardly varies, as one that follows from what is given, is like no other.
+    alike = (moved <= allowed).all(axis=0) & (sizes > allowed).any(axis=0)
     each = zip(large[alike], others[alike], nearest[alike], strict=True)
     pairs = {(int(min(j, k)), int(max(j, k))): float(r) for j, k, r in each}
     return tuple((*pair, pairs[pair]) for pair in sorted(pairs, key=lambda at: -abs(pairs[at])))

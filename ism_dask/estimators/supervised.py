@@ -154,14 +154,15 @@ class SupervisedBase(IKDR):
             is to be explained, or the law, if the fit has found that only this depends on X
             (`report_.target`).
         """
+        check_is_fitted(self)
         Z = np.asarray(on_this_host(self._new_features(X)), dtype=np.float64)
         y, has_y = rows_with_target(on_this_host(y))
         check_consistent_length(Z, has_y)
         Z, y = Z[has_y], column_target(y)
         if (y == y[:1]).all():
             raise ValueError(
-                f"all {len(y)} rows have the same `y` ({y[0]!r}), on which nothing can depend; "
-                "score rows of several, as the folds of StratifiedKFold or KFold(shuffle=True) are"
+                f"all {len(y)} rows have the same `y` ({y.tolist()[0]!r}): nothing can depend on "
+                "it; score rows of several, as folds of StratifiedKFold or KFold(shuffle=True) are"
             )
         if not np.ptp(Z, axis=0).any():
             return 0.0

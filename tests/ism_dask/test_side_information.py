@@ -119,6 +119,15 @@ def test_given_finds_the_direct_effect():
     assert PredictiveIKDR(1).fit(X, y, given=s).feature_importances_[1] > 0.95
 
 
+def test_a_column_that_is_given_is_like_no_other():
+    """Nothing of it is left, so that its weight moves no row of the fit."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(80, 6))
+    y = np.digitize(X[:, 0] + 0.5 * X[:, 1] ** 2 + 0.2 * rng.normal(size=80), [0, 1])
+    model = PredictiveIKDR(1).fit(X, y, avoid=X[:, 2], given=X[:, 3])
+    assert not model.report_.weights_advice
+
+
 def test_what_is_left_of_y_is_the_residual_of_a_kernel_regression():
     """The ridge is the one of least generalised cross-validation score, by the definition."""
     side = SideInformation.from_columns("given", AGE, N).dependence()

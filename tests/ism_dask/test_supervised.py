@@ -119,6 +119,14 @@ def test_a_fitted_local_kernel_can_be_used_again():
         hsic(first.transform(padded), Y, kernel=first.kernel_)
 
 
+@pytest.mark.parametrize("make", [hsic_model, PredictiveIKDR])
+def test_a_score_that_cannot_be_says_why(make):
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        make(1).score(X, Y)
+    with pytest.raises(ValueError, match=r"all 3 rows have the same `y` \('a'\): "):
+        make(1).fit(X, Y).score(X[:3], ["a"] * 3)
+
+
 def test_importances_are_shares_of_the_subspace():
     model = hsic_model(2)
     with pytest.raises(NotFittedError):
