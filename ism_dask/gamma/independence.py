@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -304,7 +303,11 @@ def _regressions(points: Array, values: Array, rng: np.random.Generator) -> list
     """
 
     def factor(of: Array, width: float) -> Array:
-        return thin_factor("`given`", of, partial(_linear_and_gaussian, width=width), rng)
+        def kernel(squared: Array, median: float) -> Array:
+            # Centred, minus half of the squared distances is the linear kernel.
+            return mean_of_gaussians(squared, median, (width,)) - squared / (2.0 * median**2)
+
+        return thin_factor("`given`", of, kernel, rng)
 
     def regression(*factors: Array) -> SideRegression:
         return SideRegression(np.hstack(factors), np.ones(len(points)))
@@ -357,8 +360,3 @@ def _products(F: Array, U: Array, points: Array, rng: np.random.Generator) -> Ar
     for factor in (F, U):
         G *= factor @ rng.normal(size=(factor.shape[1], _PRODUCTS))
     return np.asarray(G)
-
-
-def _linear_and_gaussian(squared: Array, median: float, width: float) -> Array:
-    # Centred, minus half of the squared distances is the linear kernel.
-    return mean_of_gaussians(squared, median, (width,)) - squared / (2.0 * median**2)

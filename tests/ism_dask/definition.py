@@ -83,9 +83,8 @@ class Definition:
     def rounding(self, W):
         """Return a bound of what rounding in double precision does to J at an orthonormal W.
 
-        A row is rounded twice as it is standardised, and summed over d columns up to three times:
-        on its way into the space of the rows, there times W, and for the W of all columns. Beta may
-        cancel to some roundings of what the kernel resolves, and sums of n numbers round n times.
+        A row is rounded twice as it is standardised, and summed over d columns up to three times.
+        Beta may cancel to some roundings of what the kernel resolves; sums of n round n times.
         """
         (n, d), q = self.X.shape, W.shape[1]
         is_free = all(term.pairing.degree for _, term in self.kernel.terms)
@@ -98,8 +97,7 @@ class Definition:
             if t.pairing.degree:
                 moved = 2 * np.sqrt(b) * both + both**2
             else:
-                moved = np.outer(lengths, off)
-                moved = moved + moved.T + np.outer(off, off)
+                moved = np.outer(lengths + off, off) + np.outer(off, lengths)
             if t.per_row_width:
                 widths = (off + off.max()) * np.sqrt(np.diag(s))
                 moved += b * np.add.outer(widths, widths)
