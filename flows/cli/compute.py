@@ -46,7 +46,7 @@ def fit(settings: FitSettings, *, plain: Plain = False, output: Output) -> None:
 
 
 def cluster(settings: ClusterSettings, *, plain: Plain = False, output: Output) -> None:
-    """Find clusters of all rows and the new features they show in; save both as a run."""
+    """Find clusters of the rows and the new features that show them; save both as a run."""
     output.finish(computed_run("cluster", settings, output, plain=plain).to_json())
 
 
@@ -156,9 +156,9 @@ def cancel(
     *,
     output: Output,
 ) -> None:
-    """End a run that goes on, on this machine: `ism-dask resume` goes on with it.
+    """End a run that computes on this machine; `ism-dask resume` continues it.
 
-    Its last iteration is saved, its cluster is released, and Prefect calls it Cancelled.
+    Its last iteration is saved, its cluster is released, and Prefect shows it as Cancelled.
     """
     from flows.runs.inventory import cancel_run  # noqa: PLC0415
 

@@ -22,7 +22,7 @@ Plain: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--plain",
-        help="Run without Prefect, as without `ism-dask up` and PREFECT_API_URL.",
+        help="Run without Prefect, the default without `ism-dask up` and PREFECT_API_URL.",
         rich_help_panel="Run",
     ),
 ]

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class Output:
     """The options `--json`, `--quiet` and `--debug` of every command, and its ways to print."""
 
-    json: bool = output_setting(False, about="Print one JSON object, and nothing for people.")
+    json: bool = output_setting(False, about="Print one JSON object instead of text.")
     quiet: bool = output_setting(False, about="Print nothing but errors.")
     debug: bool = output_setting(False, about="Show the traceback of an error, and Prefect's log.")
 

@@ -39,7 +39,7 @@ def run(
     plain: Plain = False,
     output: Output,
 ) -> None:
-    """Run all that a run file says: ingest its table, fit, project rows, write the report.
+    """Do what a run file says: ingest its table, fit, transform rows, write the report.
 
     A file with the table [refresh] refreshes its run. If its data have changed, W is fitted again,
     and published with its outputs if it is within the limits of that table. Otherwise it is saved,
@@ -144,7 +144,7 @@ def history(
     ] = False,
     output: Output,
 ) -> None:
-    """Show all that happened to a published run; * marks the run that is published.
+    """Show the refreshes and rollbacks of a published run; * marks what is published.
 
     With --rollback an earlier run is published again: RUN, such as sales-0003, or the run before
     if RUN is the name of the published one. A state in brackets is that of an old run, whose files

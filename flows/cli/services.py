@@ -17,16 +17,16 @@ def up(
     settings: ServiceSettings,
     *,
     detach: Annotated[
-        bool, typer.Option("--detach", help="Leave everything running in the background.")
+        bool, typer.Option("--detach", help="Leave all services running in the background.")
     ] = False,
-    stop: Annotated[bool, typer.Option("--stop", help="End everything.")] = False,
-    status: Annotated[bool, typer.Option("--status", help="List what runs.")] = False,
+    stop: Annotated[bool, typer.Option("--stop", help="End all services.")] = False,
+    status: Annotated[bool, typer.Option("--status", help="List the services that run.")] = False,
     output: Output,
 ) -> None:
-    """Keep a Prefect server and worker, a Dask cluster and the reports up, until Ctrl-C.
+    """Run a Prefect server and worker, a Dask cluster and a server of reports until Ctrl-C.
 
-    The Prefect server that PREFECT_API_URL names is used. All that it starts listens on 127.0.0.1
-    only. It ends with an error if one of them ends: systemd or Compose start it again (deploy/).
+    A Prefect server that PREFECT_API_URL names is used. All services listen on 127.0.0.1 only. If
+    one ends, the command ends with an error: systemd or Compose start it again (deploy/).
     """
     from flows import supervisor  # noqa: PLC0415
 

@@ -71,7 +71,7 @@ def remove(
     ] = False,
     output: Output,
 ) -> None:
-    """Remove data sets and runs, finished or interrupted. Runs stay without their data set."""
+    """Remove data sets and runs, also interrupted ones. Removing a data set leaves its runs."""
     from flows.runs.inventory import remove_stored  # noqa: PLC0415
 
     paths = remove_stored(names, force=force)
@@ -117,7 +117,7 @@ def transform(
     force: Replace = False,
     output: Output,
 ) -> None:
-    """Write the new features that a run has learned, of the rows of a data set or a table.
+    """Write the new features of the rows of a data set or a table, by the W of a run.
 
     The columns of a table are read by name, in any order.
     """
@@ -192,7 +192,7 @@ def check(
 def runs(*, output: Output) -> None:
     """List the saved runs, newest first, and the interrupted ones.
 
-    Damaged ones say what is wrong with them.
+    For a damaged run it says what is wrong.
     """
     from flows.reports.summary import COLUMNS, run_cells, run_record  # noqa: PLC0415
     from flows.services.leases import describe_unfinished, list_leases  # noqa: PLC0415

@@ -101,7 +101,7 @@ def scheduler_setting() -> Any:
     return course_setting(
         None,
         about="Where to compute: tcp://host:port of a Dask scheduler, up for that of `ism-dask "
-        "up`, or a cluster file such as slurm.toml. Default: here.",
+        "up`, or a cluster file such as slurm.toml. Default: this process.",
         title="Dask scheduler or cluster file",
         flags=("--scheduler", "--cluster"),
         check=check_scheduler,
@@ -119,7 +119,7 @@ class DataSettings(FlowSettings):
         names=lambda: import_choices().dataset_names(),
         open_ended=True,
     )
-    split: str | None = data_setting(None, about="Part of the data set. Default: its first.")
+    split: str | None = data_setting(None, about="Part of the data set. Default: the first.")
 
     def __post_init__(self) -> None:
         import_choices().check_source(self.dataset, self.split)
@@ -174,13 +174,13 @@ class IngestSettings(DataSettings):
     )
     dates: bool = data_setting(False, about="Table: read dates as days since 1970-01-01.")
     delimiter: str | None = data_setting(
-        None, about="Text files: what separates columns, such as ';' or tab. Default: as it looks."
+        None, about="Text files: what separates columns, such as ';' or tab. Default: detected."
     )
     decimal: str | None = data_setting(
-        None, about="Text files: the mark of decimals, . or a comma. Default: as it looks."
+        None, about="Text files: the mark of decimals, . or a comma. Default: detected."
     )
     encoding: str | None = data_setting(
-        None, about="Text files: the encoding, such as cp1252. Default: as it looks."
+        None, about="Text files: the encoding, such as cp1252. Default: detected."
     )
     max_levels: int = data_setting(50, about="Table: most levels of a column of texts.", ge=2)
     dry_run: bool = saving_setting(

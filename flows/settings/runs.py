@@ -99,12 +99,12 @@ class SavedRunSettings(DataSettings):
     )
     tol: float | None = solver_setting(
         None,
-        about="Stop when the eigenvalues change by less; 0.01 is the published rule. Default: go "
-        "on until W is stationary.",
+        about="Stop when the eigenvalues change by less; 0.01 is the published rule. Default: "
+        "iterate until W is stationary.",
         gt=0,
     )
     angle_tol: float | None = solver_setting(
-        None, about="Stop only when W turns by less, too: the sine of the angle.", gt=0
+        None, about="Stop only if W turns by less, too: the sine of the angle.", gt=0
     )
     max_iter: int | None = solver_setting(
         None, about="Stop after so many iterations. Default: 300 for ism, 100 for prediction.", ge=1
@@ -114,7 +114,7 @@ class SavedRunSettings(DataSettings):
     )
     rotation: str | None = solver_setting(
         None,
-        about="varimax: turn W within its space so that each new feature has few large weights.",
+        about="varimax: rotate W within its space so that new features have few large weights.",
         names=lambda: [*import_choices().ROTATIONS],
     )
     seed: int = solver_setting(0, about="Seed of every random choice.", ge=0, le=2**32 - 1)
@@ -187,7 +187,7 @@ class SearchSettings(SavedRunSettings):
     target: str = data_setting(
         "auto",
         about="How the label is explained: as classes, as numbers, or as numbers under a linear, "
-        "gaussian or multiscale kernel. Default: auto, classes for codes, else numbers.",
+        "gaussian or multiscale kernel. auto: classes for texts and codes, else numbers.",
         names=lambda: ["auto", "numbers", *import_choices().TARGETS],
     )
     avoid: str | None = data_setting(
@@ -196,25 +196,25 @@ class SearchSettings(SavedRunSettings):
         "separated by commas.",
     )
     avoid_weight: float = solver_setting(
-        10.0, about="What the label to avoid counts beside the one to explain.", ge=0
+        10.0, about="Weight of the label to avoid, relative to the one to explain.", ge=0
     )
     given: str | None = data_setting(
         None,
-        about="The label that is known: new features explain what it leaves; or several, "
+        about="The label taken as given: new features explain what it leaves; or several, "
         "separated by commas.",
     )
     groups: str | None = data_setting(
         None,
-        about="The label whose rows stay together where unseen rows judge, such as patient: in "
-        "folds, and in the choices of a fit by prediction.",
+        about="The label, such as patient, whose rows stay in one fold: of a cross-validation, "
+        "and of the choices of a fit by prediction.",
     )
     balanced: bool = data_setting(
         False, about="Give all classes the same weight, however many rows they have."
     )
     max_features: int | str | None = solver_setting(
         None,
-        about="How many columns W may use; significant: those whose weights noise does not "
-        "explain; all. Default: significant ones where other rows are then predicted better.",
+        about="How many columns W may use; or significant: those whose weights noise does not "
+        "explain; or all. Default: significant if unseen rows are then predicted better.",
     )
 
     def __post_init__(self) -> None:
@@ -286,7 +286,7 @@ class FitSettings(SearchSettings):
     )
     start_from: str | None = solver_setting(
         None,
-        about="Begin at the W of this run, with the width and ridge, or the kernel parameters, "
-        "that it had; criterion and columns must be the same.",
+        about="Start at the W of this run, with its width and ridge, or its kernel parameters; "
+        "criterion and columns must be the same.",
         check=check_run_name,
     )

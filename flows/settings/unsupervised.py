@@ -59,7 +59,7 @@ class ClusterSettings(SavedRunSettings):
     )
     mu: float | None = clusters_setting(
         None,
-        about="semisupervised, alternative: what scores, or labels to avoid, count beside the "
+        about="semisupervised, alternative: weight of scores, or of labels to avoid, relative to "
         f"clusters. Default: {SCORES_WEIGHT}, and {AVOID_WEIGHT} for labels to avoid.",
         gt=0,
     )
