@@ -78,6 +78,11 @@ def median_ratio(runs: Sequence[Run[Any]], others: Sequence[Run[Any]]) -> float:
     return float(np.median([run.seconds / other.seconds for run, other in pairs]))
 
 
+def means_by_name(runs: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean over runs of each of their numbers, by name."""
+    return {name: float(np.mean([run[name] for run in runs])) for name in runs[0]}
+
+
 class PeakMemory:
     """The peak resident memory of processes in bytes, sampled 20 times a second.
 

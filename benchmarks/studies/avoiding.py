@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from benchmarks.measure import Figure, in_processes, say
+from benchmarks.measure import Figure, in_processes, means_by_name, say
 from benchmarks.registry import figure
 from ism_dask import PredictiveIKDR
 
@@ -38,7 +38,7 @@ def avoid() -> Figure:
         measured[name].append(line)
     lines: list[dict[str, Any]] = []
     for name, each in measured.items():
-        mean = {key: 100 * float(np.mean([line[key] for line in each])) for key in each[0]}
+        mean = {key: 100 * value for key, value in means_by_name(each).items()}
         lines.append({"data": name, "q": _COMPONENTS[name], **mean})
         say(", ".join(f"{key} {value}" for key, value in lines[-1].items()))
     met = [

@@ -9,7 +9,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from sklearn.svm import SVC
 
-from benchmarks.measure import Figure, in_processes, say
+from benchmarks.measure import Figure, in_processes, means_by_name, say
 from benchmarks.registry import figure
 from benchmarks.studies.designs import DESIGNS, seeded
 from ism_dask import PredictiveIKDR
@@ -32,7 +32,7 @@ def supports() -> Figure:
     lines = []
     for number, design in enumerate(DESIGNS):
         found = runs[number * _DRAWS : (number + 1) * _DRAWS]
-        means = {name: float(np.mean([run[name] for run in found])) for name in found[0]}
+        means = means_by_name(found)
         lines.append({"design": design.name, **means})
     shares = {name: float(np.mean([line[name] for line in lines])) for name in ("auto", "given")}
     return {
@@ -69,7 +69,7 @@ def sparse() -> Figure:
     for q in (2, 5):
         for size in sizes:
             found = [next(runs) for _ in range(_SPLITS)]
-            means = {name: float(np.mean([run[name] for run in found])) for name in found[0]}
+            means = means_by_name(found)
             lines.append({"q": q, "max_features": "all" if size is None else size, **means})
         whole = next(line for line in lines if line["q"] == q)["accuracy"]
         for line in lines[-len(sizes) :]:

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.datasets import load_wine
 from sklearn.model_selection import StratifiedKFold
 
-from benchmarks.measure import Figure, in_processes, say
+from benchmarks.measure import Figure, in_processes, means_by_name, say
 from benchmarks.registry import figure
 from benchmarks.studies.designs import DESIGNS, distance, seeded
 from ism_dask import PredictiveIKDR
@@ -52,7 +52,7 @@ def gaps() -> Figure:
 
 
 def _line(name: str, runs: list[dict[str, float]]) -> Figure:
-    means = {case: float(np.mean([run[case] for run in runs])) for case in _GAPS}
+    means = means_by_name(runs)
     say(f"{name}: {', '.join(f'{case} {mean:.3f}' for case, mean in means.items())}")
     return {"data": name, **means}
 

@@ -12,7 +12,7 @@ from sklearn.model_selection import RepeatedStratifiedKFold
 from sklearn.svm import SVC
 
 from benchmarks.fits import quiet
-from benchmarks.measure import Figure, Run, in_processes, say, timed
+from benchmarks.measure import Figure, Run, in_processes, means_by_name, say, timed
 from benchmarks.registry import figure
 from benchmarks.rows import Array, Labelled, labelled
 from benchmarks.studies.designs import distance
@@ -186,7 +186,7 @@ def _halved_line(name: str, q: int) -> Figure:
     halves = [np.array_split(order, 2) for order in orders]
     cells = [(_part(rows, one), _part(rows, other), q) for one, other in halves]
     runs = list(in_processes(_halves_distance, cells))
-    means = {method: float(np.mean([run[method] for run in runs])) for method in (DEFAULT, PAPER)}
+    means = means_by_name(runs)
     say(f"{name}, q = {q}: halves {means[DEFAULT]:.3f} apart")
     return {"data": name, "q": q, "rows": n, **means, "ok": means[DEFAULT] <= means[PAPER]}
 

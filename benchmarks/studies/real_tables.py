@@ -11,7 +11,7 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
 
-from benchmarks.measure import Figure, in_processes, say
+from benchmarks.measure import Figure, in_processes, means_by_name, say
 from benchmarks.registry import figure
 from benchmarks.rows import Array
 from benchmarks.studies.methods import DEFAULT, PAPER, projection
@@ -43,7 +43,7 @@ def real_tables() -> Figure:
     for table in _TABLES:
         for q in _FEATURES:
             folds = [next(scores) for _ in range(_FOLDS)]
-            means = {name: float(np.mean([fold[name] for fold in folds])) for name in _METHODS}
+            means = means_by_name(folds)
             lost = max(means[name] for name in RIVALS) - means[DEFAULT]
             lines.append({"table": table, "q": q, **means, "lost": lost})
             say(f"{table}, q = {q}: {means[DEFAULT]:.3f}, lost {lost:.3f}")
