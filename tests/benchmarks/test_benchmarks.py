@@ -21,13 +21,15 @@ from benchmarks.studies.designs import (
 from benchmarks.studies.methods import OTHERS, PAPER, ROTATED, projection
 
 
-def test_every_command_of_the_documentation_names_a_figure():
+def test_every_command_and_link_of_the_documentation_names_a_figure():
     folder = Path(__file__).parents[2]
     pages = [folder / "README.md", folder / "Makefile", *(folder / "docs").rglob("*.md")]
     commands = [
         words.split()
         for page in pages
-        for words in re.findall(r"python -m benchmarks ([a-z][\w ]*)`", page.read_text())
+        for words in re.findall(
+            r"(?:python -m benchmarks |figures\.md#)([a-z][\w ]*)[`)]", page.read_text()
+        )
     ]
     assert len(commands) > 2
     assert {name for words in commands for name in words} <= set(all_figures())
