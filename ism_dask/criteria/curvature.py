@@ -56,24 +56,23 @@ def curvature(
     tangents: Tangents,
     blocks: Sequence[RowsInMemory],
 ) -> tuple[Array, Array]:
-    """Return the second derivative (p, p) of 1 - J, and the covariance (p, p) of its slope.
+    """Return the second derivative (p, p) of 1 - J, and the influence (n, p) of rows on its slope.
 
-    They are those of the mean over blocks of rows, each with a regression of its own. The slope
-    varies with groups of rows if a block has groups, else with rows.
+    They are those of the mean over blocks of rows, each with a regression of its own, in the order
+    of the blocks. Influences are those of groups of rows if a block has groups.
     """
     calls = [partial(block_curvature, regression, tangents, block) for block in blocks]
     parts = in_threads(calls, sum(block.n_rows for block in blocks))
-    hessian, squares, size = (sum(each) for each in zip(*parts, strict=True))
-    return hessian / size, squares / size**2
+    hessians, influences, sizes = zip(*parts, strict=True)
+    return sum(hessians) / sum(sizes), np.concatenate(influences) / sum(sizes)
 
 
 def block_curvature(
     regression: RidgeRegression, tangents: Tangents, block: RowsInMemory
 ) -> tuple[Array, Array, float]:
-    """Return the second derivative (p, p) of n F, the sum of squared influences, and n.
+    """Return the second derivative (p, p) of n F, the influences (n, p) on its slope, and n.
 
-    Influences are those of rows, or of groups of them. Squares are outer products (p, p); n
-    is the sum of the weights.
+    Influences are those of rows, or of groups of them; n is the sum of the weights.
     """
     terms = _Terms.at_weights(regression, block, tangents)
     hessian, influence = terms.gauss_newton()
@@ -88,7 +87,7 @@ def block_curvature(
         order = np.argsort(block.groups, kind="stable")
         firsts = np.unique(block.groups[order], return_index=True)[1]
         influence = np.add.reduceat(influence[order], firsts)
-    return (hessian + hessian.T) / 2, influence.T @ influence, block.size
+    return (hessian + hessian.T) / 2, influence, block.size
 
 
 def turn_covariance(hessian: Array, slopes: Array) -> Array:

@@ -23,17 +23,18 @@ class RowsInMemory:
     """Rows X (n, d) in memory, with the Y (n, r) that is predicted of them.
 
     `weights` (n,) are all positive, None if all rows count alike. A row of weight 2 counts as two
-    equal rows. Rows of equal `groups` (n,), if there are some, do not judge each other.
+    equal rows. Rows of equal `groups` (n,) do not judge each other. In a fit, rows have `numbers`.
     """
 
     X: Array
     Y: Array
     weights: Array | None = None
     groups: Array | None = None
+    numbers: Array | None = None
 
     def part(self, rows: Array) -> RowsInMemory:
         """Return some of the rows (k,)."""
-        facts = (self.weights, self.groups)
+        facts = (self.weights, self.groups, self.numbers)
         some = (None if fact is None else fact[rows] for fact in facts)
         return RowsInMemory(self.X[rows], self.Y[rows], *some)
 

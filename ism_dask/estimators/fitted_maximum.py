@@ -24,6 +24,7 @@ class FittedMaximum:
     """The W of a fitted estimator on the rows of its fit, and how J changes around it."""
 
     rows: TrainingRows
+    every: TrainingRows  # with all features, of which the fit may have few
     target: Target
     regression: RidgeRegression
     tangents: Tangents
@@ -33,9 +34,10 @@ class FittedMaximum:
         """Return the W of the problem's estimator; raise a ValueError if it is too large."""
         fitted = problem.parameters
         assert fitted.setting_ is not None  # every fit by prediction has one
-        rows, q = training_rows(problem), len(fitted.components_)
-        if fitted.report_.full_objective is not None:  # it has few features
-            rows = with_features(problem, rows, fitted.get_support())
+        rows = every = training_rows(problem)
+        if fitted.report_.has_few_features:
+            rows = with_features(problem, every, fitted.get_support())
+        q = len(fitted.components_)
         rows.prepared.check_varying(q)
         size = (rows.prepared.n_varying - q) * q
         if size > RULES.most_weights:
@@ -47,47 +49,54 @@ class FittedMaximum:
         regression = rows.sample(target, q).regression(fitted.setting_)
         regression = replace(regression, scales=fitted.scales_)
         tangents = Tangents.at_weights(rows.prepared.lower(fitted.components_))
-        return cls(rows, target, regression, tangents)
+        return cls(rows, every, target, regression, tangents)
+
+    @cached_property
+    def curvature(self) -> tuple[Array, Array]:
+        """The second derivative (p, p) of 1 - J, and the influences (m, p) of rows of blocks."""
+        return curvature(self.regression, self.tangents, self.blocks)
 
     @cached_property
     def turn_covariance(self) -> Array:
-        """Return the covariance (p, p) of the turns of W from one sample of rows to another."""
-        hessian, slopes = curvature(self.regression, self.tangents, self._blocks)
+        """The covariance (p, p) of the turns of W from one sample of rows to another."""
+        hessian, influences = self.curvature
         # The slope of all rows varies less than that of some.
-        return turn_covariance(hessian, slopes * (self._n_rows / len(self.rows.counting)))
+        return turn_covariance(hessian, self.share * influences.T @ influences)
 
     @cached_property
     def certificate(self) -> Certificate:
         """Whether W is proved to be a local maximum, by the curvature of some of the rows."""
         rows, W, regression = self.rows, self.tangents.W, self.regression
         if rows.are_one_block:
-            value = regression.explained(self._blocks[0], W)
+            value = regression.explained(self.blocks[0], W)
         else:
             value = landmark_regression(rows, self.target, regression, W).explained(W)
         certificate = certify(
             self.tangents,
             value,
-            lambda: curvature(regression, self.tangents, self._blocks)[0],
+            lambda: self.curvature[0],
             rows.n_rows,
             limit=residual_limit(value),
             has_constant=rows.prepared.n_constant > 0,
         )
         if rows.are_one_block:
             return certificate
-        words = f"{certificate.reason}; the curvature is that of {self._n_rows:,} rows, in blocks"
+        n = sum(block.n_rows for block in self.blocks)
+        words = f"{certificate.reason}; the curvature is that of {n:,} rows, in blocks"
         return replace(certificate, reason=words)
 
     @property
-    def _n_rows(self) -> int:
-        """The number of rows in the blocks."""
-        return sum(block.n_rows for block in self._blocks)
+    def share(self) -> float:
+        """The share of the rows that are in the blocks."""
+        return sum(block.n_rows for block in self.blocks) / len(self.rows.counting)
 
     @cached_property
-    def _blocks(self) -> list[RowsInMemory]:
+    def blocks(self) -> list[RowsInMemory]:
+        """Blocks of rows, enough for the curvature of J and the spread of its slope."""
         return self.blocks_of(self.rows)
 
     def blocks_of(self, rows: TrainingRows) -> list[RowsInMemory]:
-        """Return blocks of rows, enough for the curvature of J and the spread of its slope."""
+        """Return such blocks of rows (n, r)."""
         keys = self.target.keys
         most = max(RULES.curvature_rows, RULES.curvature_rows_per_weight * self.tangents.size)
         numbers = rows.some(keys, rows.counting, most)

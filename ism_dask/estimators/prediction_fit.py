@@ -59,7 +59,7 @@ def fit_prediction(problem: SupervisedProblem) -> Fitted:
     # Tasks of a cluster would take longer for few rows.
     with on_this_machine() if problem.X.shape[0] < MANY_ROWS else nullcontext():
         rows = training_rows(problem, TimeLimit(solver.max_seconds, saved_fit))
-        q = problem.n_components(rows.prepared)
+        q, varying = problem.n_components(rows.prepared), rows.prepared.affine.varying
         if most is not None:
             rows.prepared.check_varying(q)
         # Of many features, W may use those that explain most of y by themselves.
@@ -85,6 +85,8 @@ def fit_prediction(problem: SupervisedProblem) -> Fitted:
             rows, choice = _with_few_features(problem, rows, sample, choice, ascent.W)
             sample = rows.sample(target, q)
             ascent, choice = last_steps(rows, target, sample, choice, no_curvature())
+            if np.array_equal(rows.prepared.affine.varying, varying):  # all have been chosen
+                full_objective = None
         _check_avoidance(problem, choice, ascent.objective)
         found: dict[str, Any] = {"target": target.name, "full_objective": full_objective}
         found |= {"path": path, "first": first}

@@ -55,7 +55,7 @@ class SupervisedProblem:
 
     Rows with equal numbers in `groups` (n,) stay together in folds. Fitted arrays go to the
     `library` that the rows came from; None stands for NumPy. X is without the `gaps` that these
-    fitted attributes tell of. The `others` are rows without y.
+    fitted attributes tell of. The `others` have no y. Rows in a new order had the `places` (n,).
     """
 
     parameters: SupervisedBase
@@ -68,6 +68,7 @@ class SupervisedProblem:
     library: Device | None = None
     gaps: Mapping[str, Array | None] = field(default_factory=dict)
     others: RowsWithoutY | None = None
+    places: Array | None = None
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -171,7 +172,7 @@ class SupervisedProblem:
         rows = row_order(self.X, self.y, self.weights, self._sort_keys)
         if rows is None:
             return self
-        ordered = self._part(rows)
+        ordered = replace(self._part(rows), places=rows)
         return ordered._without_copies() if self.parameters.judges_by_unseen_rows else ordered
 
     @property
@@ -183,13 +184,10 @@ class SupervisedProblem:
     def _part(self, rows: Array) -> SupervisedProblem:
         """Return the problem with some of the rows (k,)."""
         avoid, given = (each and each.part(rows) for each in (self.avoid, self.given))
-        weights, groups = (
-            None if each is None else each[rows] for each in (self.weights, self.groups)
-        )
-        y = self.y[rows]
-        return replace(
-            self, X=self.X[rows], y=y, weights=weights, avoid=avoid, given=given, groups=groups
-        )
+        facts = (self.weights, self.groups, self.places)
+        weights, groups, places = (None if each is None else each[rows] for each in facts)
+        part = replace(self, weights=weights, groups=groups, places=places)
+        return replace(part, X=self.X[rows], y=self.y[rows], avoid=avoid, given=given)
 
     def _without_copies(self) -> SupervisedProblem:
         """Return the problem with neighbours that are equal as one row, with their sum of weights.

@@ -20,51 +20,55 @@ from ism_dask.criteria.curvature import (
 )
 from ism_dask.criteria.prediction import RowsInMemory
 from ism_dask.estimators.fitted_maximum import FittedMaximum
-from ism_dask.estimators.prediction_fit import training_rows
-from ism_dask.estimators.problem import SupervisedProblem
-from ism_dask.estimators.training_rows import TrainingRows
 from ism_dask.selection.rules import RULES
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnsBeyond:
-    """A fit to few features among all varying ones, as many as `weights` (v, q) has rows.
-
-    `blocks` have rows of all of them, and `share` is that of the rows that are in blocks.
-    """
+    """A fit to some of all features, whose `components` (q, d) are 0 where it has left one out."""
 
     maximum: FittedMaximum
-    weights: Array
-    blocks: list[RowsInMemory]
-    share: float
+    components: Array
 
-    @classmethod
-    def of_fit(cls, maximum: FittedMaximum, every: TrainingRows, weights: Array) -> ColumnsBeyond:
-        """Return the columns of a fit; `every` has the rows of all features, W is (d, q)."""
-        varying = every.prepared.affine.varying
-        features = every.prepared.features[:, varying]
-        blocks = [replace(block, X=block.X @ features) for block in maximum.blocks_of(every)]
-        share = sum(block.n_rows for block in blocks) / len(every.counting)
-        return cls(maximum, weights[varying], blocks, share)
+    @cached_property
+    def weights(self) -> Array:
+        """The weights (v, q) of the features that vary."""
+        return self.components.T[self.maximum.every.prepared.affine.varying]
+
+    @cached_property
+    def blocks(self) -> list[RowsInMemory]:
+        """Blocks of rows of all varying features."""
+        every = self.maximum.every
+        features = every.prepared.features[:, every.prepared.affine.varying]
+        return [replace(each, X=each.X @ features) for each in self.maximum.blocks_of(every)]
 
     def pvalues(self) -> Array:
-        """Return the p-values (v,) of the hypotheses that y does not depend on a column.
+        """Return the p-values (d,) of the hypotheses that y does not depend on a column.
 
-        Those of columns that the fit has chosen are multiplied by the number of all.
+        Those of columns that the fit has chosen are multiplied by the number of all; 1 if a column
+        does not vary.
         """
-        pvalues = np.ones(len(self.weights))
-        left_out = np.setdiff1d(np.arange(len(pvalues)), self._taken)
-        choices = len(pvalues) if len(left_out) else 1
-        pvalues[self._taken] = np.minimum(choices * self._of_taken(), 1.0)
+        pvalues = np.ones(self.components.shape[1])
+        varying = np.flatnonzero(self.maximum.every.prepared.affine.varying)
+        left_out = np.setdiff1d(np.arange(len(varying)), self._taken)
+        choices = len(varying) if len(left_out) else 1
+        pvalues[varying[self._taken]] = np.minimum(choices * self._of_taken(), 1.0)
         most = max((RULES.most_weights - self._inner.size) // self.weights.shape[1], 1)
         for first in range(0, len(left_out), most):
             some = left_out[first : first + most]
-            pvalues[some] = list(self._of_left_out(some))
+            pvalues[varying[some]] = list(self._of_left_out(some))
         return pvalues
+
+    def influences(self) -> Array:
+        """Return the influences (m, p) of rows on the slope along columns that are left out."""
+        outside = np.delete(np.eye(len(self.weights)), self._taken, axis=1)
+        tangents = Tangents(self.weights, outside[:, : RULES.tried_weights])
+        return curvature(self.maximum.regression, tangents, self.blocks)[1]
 
     @cached_property
     def _taken(self) -> Array:
-        return np.flatnonzero(self.weights.any(axis=1))
+        taken = self.maximum.rows.prepared.affine.varying
+        return np.flatnonzero(taken[self.maximum.every.prepared.affine.varying])
 
     @cached_property
     def _inner(self) -> Tangents:
@@ -115,7 +119,8 @@ class ColumnsBeyond:
         basis[self._taken, : inside.shape[1]] = inside
         basis[columns, inside.shape[1] + np.arange(len(columns))] = 1.0
         regression, tangents = self.maximum.regression, Tangents(self.weights, basis)
-        hessian, slopes = curvature(regression, tangents, self.blocks)
+        hessian, influences = curvature(regression, tangents, self.blocks)
+        slopes = self.maximum.share * influences.T @ influences
         sizes = [block.size for block in self.blocks]
         products = [block.size * regression.explained(block, self.weights).product
                     for block in self.blocks]  # fmt: skip
@@ -124,15 +129,6 @@ class ColumnsBeyond:
             own = inside.shape[1] * q + number * q + np.arange(q)
             free = np.concatenate([np.arange(inside.shape[1] * q), own])
             some = np.ix_(free, free)
-            covariance = turn_covariance(hessian[some], self.share * slopes[some])[-q:, -q:]
+            covariance = turn_covariance(hessian[some], slopes[some])[-q:, -q:]
             step = (inverse_curvature(hessian[some])[0] @ slope[free])[-q:]
             yield wald_pvalue_of(step, covariance)
-
-
-def column_pvalues(problem: SupervisedProblem, maximum: FittedMaximum) -> Array:
-    """Return the p-values (d,) of all columns of a fit to few features; 1 if one does not vary."""
-    every = training_rows(problem)
-    pvalues = np.ones(problem.X.shape[1])
-    beyond = ColumnsBeyond.of_fit(maximum, every, problem.parameters.components_.T)
-    pvalues[every.prepared.affine.varying] = beyond.pvalues()
-    return pvalues

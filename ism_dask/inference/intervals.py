@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy import stats
 from scipy.linalg import orthogonal_procrustes
 from scipy.optimize import linear_sum_assignment
+from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted
 
 from ism_dask._types import Array
@@ -17,7 +18,7 @@ from ism_dask.estimators.base import column_names
 from ism_dask.estimators.fitted_maximum import FittedMaximum
 from ism_dask.estimators.predictive import PredictiveIKDR
 from ism_dask.estimators.problem import SupervisedProblem
-from ism_dask.inference.columns import column_pvalues
+from ism_dask.inference.columns import ColumnsBeyond
 from ism_dask.linalg.cholesky import reused_matrices
 from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
 from ism_dask.selection.rules import RULES
@@ -94,13 +95,10 @@ class Intervals:
         cls,
         fitted: PredictiveIKDR,
         replicates: Sequence[Array],
-        pvalues: Array | None = None,
+        pvalues: Array,
         doubts: tuple[str, ...] = (),
     ) -> Intervals:
-        """Return the intervals that replicates (q, d), for X in its own units, give.
-
-        The p-values (d,) are those of Wald's test if they are not given.
-        """
+        """Return the intervals that replicates (q, d), for X in its own units, give."""
         W, shares = fitted.components_, fitted.feature_importances_
         # In the standardised units of the fit, so that features can be compared.
         standardised = [each * fitted.scale_ for each in replicates]
@@ -119,9 +117,9 @@ class Intervals:
 
         # Each new feature of a replicate is the match of one of W, so that the sum of their squared
         # cosines is largest.
-        cosines = [_unit_rows(W) @ _unit_rows(each).T for each in standardised]
+        cosines = [normalize(W) @ normalize(each).T for each in standardised]
         matched = [(each**2)[linear_sum_assignment(-(each**2))] for each in cosines]
-        within = [((_unit_rows(W) @ Q) ** 2).sum(axis=1) for Q in bases]
+        within = [((normalize(W) @ Q) ** 2).sum(axis=1) for Q in bases]
         return cls(
             distances=_distances(fitted.weights_.T, replicates),
             standardized_distances=_distances(W, standardised),
@@ -132,7 +130,7 @@ class Intervals:
             components_low=np.minimum(low, W),
             components_high=np.maximum(high, W),
             standard_errors=rotated.std(axis=0),
-            pvalues=_wald_pvalues(W, rotated) if pvalues is None else pvalues,
+            pvalues=pvalues,
             stability=np.mean(matched, axis=0),
             retention=np.mean(within, axis=0),
             feature_names=tuple(column_names(fitted)),
@@ -244,24 +242,21 @@ def intervals(
     with single_threaded_blas(), reused_matrices():
         maximum = FittedMaximum.of_problem(problem)
         is_free = maximum.tangents.size > 0
-        if not is_free and fitted.report_.full_objective is None:
+        if not is_free and not fitted.report_.has_few_features:
             raise ValueError(
                 f"W spans all {len(fitted.components_)} features that it may use, so that no "
                 "weight is free; `intervals` needs fewer new features, or a larger `max_features`"
             )
-        spread, axes = np.zeros(0), np.zeros((0, 0))
-        if is_free:
-            spread, axes = np.linalg.eigh(maximum.turn_covariance)
+        spread, axes = np.linalg.eigh(maximum.turn_covariance if is_free else np.zeros((0, 0)))
         normal = np.random.default_rng(0).normal(size=(_DRAWS, len(spread)))
         turns = normal * np.sqrt(np.maximum(spread, 0.0)) @ axes.T
         prepared = maximum.rows.prepared
         turned = [prepared.lift(maximum.tangents.turned(each).T) for each in turns]
         replicates = [each / prepared.affine.scale for each in turned]
-        doubts = tuple(_doubts(fitted, problem, len(spread)))
-        has_few = fitted.report_.full_objective is not None
-        pvalues = column_pvalues(problem, maximum) if has_few else None
-    result = Intervals.from_replicates(fitted.on_host(), replicates, pvalues, doubts)
-    return replace(result, pvalues=np.maximum(result.pvalues, _unseen_pvalue(fitted)))
+        beyond = ColumnsBeyond(maximum, problem.parameters.components_)
+        pvalues = np.maximum(beyond.pvalues(), _unseen_pvalue(fitted))
+        doubts = tuple(_doubts(problem, beyond))
+    return Intervals.from_replicates(fitted.on_host(), replicates, pvalues, doubts)
 
 
 def _unseen_pvalue(fitted: PredictiveIKDR) -> float:
@@ -271,10 +266,13 @@ def _unseen_pvalue(fitted: PredictiveIKDR) -> float:
     return float(stats.norm.sf(fitted.selection_[0].explained / fitted.selection_[0].error))
 
 
-def _doubts(fitted: PredictiveIKDR, problem: SupervisedProblem, p: int) -> Iterator[str]:
-    """Yield why intervals of a fit with p free weights may be too short."""
-    rows, kind = len(problem.y), "rows"
-    if problem.groups is not None:
+def _doubts(problem: SupervisedProblem, beyond: ColumnsBeyond) -> Iterator[str]:
+    """Yield why intervals of a fit may be too short."""
+    fitted = problem.parameters
+    rows, kind, p = len(problem.y), "rows", beyond.maximum.tangents.size
+    if problem.groups is None:
+        yield from _serial_doubts(problem, beyond)
+    else:
         rows, kind = len(np.unique(problem.groups)), "groups of rows"
     if rows < _ROWS_PER_WEIGHT * p:
         yield (
@@ -283,7 +281,7 @@ def _doubts(fitted: PredictiveIKDR, problem: SupervisedProblem, p: int) -> Itera
         )
     if advice := fitted.report_.weights_advice:
         yield f"{advice}. The intervals are those of a fit that shares their weight"
-    if fitted.report_.full_objective is not None:
+    if fitted.report_.has_few_features:
         yield (
             "these rows have chosen few features, and the intervals are those of the weights of "
             "these alone. Fit with max_features=None for those of all"
@@ -294,6 +292,32 @@ def _doubts(fitted: PredictiveIKDR, problem: SupervisedProblem, p: int) -> Itera
         yield (
             f"the share of y that is explained in unseen rows is {share}, less than "
             f"{RULES.weak:g} times its error: W may follow noise. Take more rows"
+        )
+
+
+def _serial_doubts(problem: SupervisedProblem, beyond: ColumnsBeyond) -> Iterator[str]:
+    """Yield that neighbouring rows are alike, so that the slope varies more than they tell.
+
+    It does not if X alone, or the errors of y alone, are like those of the row before.
+    """
+    maximum = beyond.maximum
+    influences = maximum.curvature[1] if maximum.tangents.size else beyond.influences()
+    numbers = np.concatenate([block.numbers for block in maximum.blocks])
+    places = numbers if problem.places is None else problem.places[numbers]
+    # Rows that are sorted by y, as by class, may be independent at each y.
+    keys = maximum.target.keys[numbers]
+    similar = np.searchsorted(np.sort(keys), keys) // int(np.sqrt(len(keys)))
+    members = (similar[:, None] == np.unique(similar)).astype(np.float64)
+    means = members.T @ influences / members.sum(axis=0)[:, None]
+    some = (influences - members @ means)[:, : len(keys) // _ROWS_PER_WEIGHT]
+    turns = np.linalg.qr(some)[0][np.argsort(places)]  # as if no two directions correlated
+    products = (turns[1:] * turns[:-1]).sum(axis=1)
+    share, error = np.array([products.sum(), np.linalg.norm(products)]) / turns.shape[1]
+    if share > stats.norm.isf(RULES.chance) * error:
+        yield (
+            f"neighbouring rows turn W alike: their influences correlate by {share:.2f} +- "
+            f"{error:.2f}, expected 0 for independent rows. If the rows are in order of time, give "
+            "`groups` of consecutive rows, such as weeks, to the fit and to `intervals`"
         )
 
 
@@ -311,16 +335,3 @@ def _interval(values: Any) -> tuple[Array, Array]:
     tail = (1 - _LEVEL) / 2
     low, high = np.quantile(values, [tail, 1 - tail], axis=0, method="weibull")
     return low, high
-
-
-def _wald_pvalues(components: Array, replicates: Array) -> Array:
-    """Return the p-values (d,) of components (q, d) whose replicates are (n, q, d)."""
-    centred = np.moveaxis(replicates - replicates.mean(axis=0), 2, 0)
-    covariances = np.einsum("dnk,dnl->dkl", centred, centred) / len(replicates)
-    inverses = np.linalg.pinv(covariances, hermitian=True)
-    squares = np.einsum("kd,dkl,ld->d", components, inverses, components)
-    return np.asarray(stats.chi2.sf(squares, len(components)))
-
-
-def _unit_rows(rows: Array) -> Array:
-    return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))

@@ -95,6 +95,11 @@ class FitReport:
     full_objective: float | None = None
     rows_without_y: int = 0
 
+    @property
+    def has_few_features(self) -> bool:
+        """Whether the rows or the user have chosen few of the features of a prediction."""
+        return self.full_objective is not None
+
 
 @dataclass(frozen=True)
 class Certificate:

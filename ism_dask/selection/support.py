@@ -73,11 +73,11 @@ def _insignificant(
     So fewer of them go unless noise explains them all at once as well.
     """
     tangents = Tangents.at_weights(W)
-    hessian, slopes = curvature(regression, tangents, [rows])
+    hessian, influences = curvature(regression, tangents, [rows])
     inner = W.T @ regression.explained(rows, W).product
     # Without what keeps the columns of W orthonormal: it decides how copies share a weight.
     hessian -= np.kron(np.eye(tangents.basis.shape[1]), inner + inner.T)
-    pvalue = partial(wald_pvalue, tangents, turn_covariance(hessian, slopes))
+    pvalue = partial(wald_pvalue, tangents, turn_covariance(hessian, influences.T @ influences))
     pvalues = np.array([pvalue(np.array([feature])) for feature in range(len(W))])
     order = np.argsort(-pvalues, kind="stable")
     # As many as W has columns stay: their weights cannot all be 0.

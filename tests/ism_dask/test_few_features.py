@@ -9,7 +9,7 @@ from models import CULTIVAR, WINE, hsic_model, projector
 from numpy.testing import assert_allclose
 from sklearn.preprocessing import scale
 
-from ism_dask import PredictiveIKDR, UnsupervisedIKDR, hsic
+from ism_dask import PredictiveIKDR, UnsupervisedIKDR, hsic, intervals
 from ism_dask.gamma.targets import class_dependence
 from ism_dask.kernels import Gaussian, Polynomial, RelativeGaussian
 from ism_dask.linalg.eigen import largest_eigenvalue_outside
@@ -95,6 +95,14 @@ def test_of_copies_one_remains_and_of_noise_as_many_as_new_ones_need():
     drawn, y = rng.normal(size=(200, 8)), rng.normal(size=200)
     model = PredictiveIKDR(1, target="linear", max_features="significant").fit(drawn, y)
     assert model.get_support().sum() == 1
+
+
+def test_a_choice_of_all_features_is_not_one_of_few():
+    rng = np.random.default_rng(0)
+    drawn = rng.normal(size=(200, 3))
+    y = drawn @ [1.0, 2.0, 3.0] + 0.3 * rng.normal(size=200)
+    model = PredictiveIKDR(1, target="linear", max_features="significant").fit(drawn, y)
+    assert (model.report_.full_objective, intervals(model, drawn, y).doubts) == (None, ())
 
 
 @pytest.mark.parametrize("is_dense", [False, True])

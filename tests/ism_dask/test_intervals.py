@@ -68,7 +68,7 @@ def test_what_is_said_of_replicates(fitted, mixed):
     near = W + 0.1 * np.random.default_rng(2).normal(size=(39, *W.shape))
     # Its features in another order and with other signs are the same ones.
     given = [each[::-1] * [[-1], [2]] for each in near] if mixed else near
-    result = Intervals.from_replicates(fitted, [each / fitted.scale_ for each in given])
+    result = Intervals.from_replicates(fitted, [each / fitted.scale_ for each in given], np.ones(5))
     distances = [subspace_distance(W.T, each.T) for each in near]
     assert_allclose(result.standardized_distances, distances)
     # Of 40 distances in all, a new one is below the second or above the last but one with
@@ -101,6 +101,9 @@ def test_the_intervals_hold_the_truth():
         low, high = result.distance_interval
         covered += low <= subspace_distance(np.eye(5)[:, :1], fitted.weights_) <= high
         assert result.separated.tolist() == [0]
+        # Wald's test of one weight is its size beside its spread among the draws of W.
+        sizes = (result.components / result.standard_errors)[0, 1:]
+        assert_allclose(result.pvalues[1:], 2 * stats.norm.sf(np.abs(sizes)), atol=0.05)
     # At 90%, fewer than 7 of 10 have a probability of 1%.
     assert covered >= 7
 
@@ -150,7 +153,7 @@ def test_curvature_and_influences_are_differences_of_the_loss(kernel, scales, si
     each_sign = np.ones(2) if signs is None else signs
     tangents = Tangents.at_weights(np.linalg.qr(rng.normal(size=(4, 2)))[0])
     regression = RidgeRegression(kernel, _RIDGE, signs, scales)
-    hessian, squares, size = block_curvature(regression, tangents, RowsInMemory(X, Y, weights))
+    hessian, measured, size = block_curvature(regression, tangents, RowsInMemory(X, Y, weights))
 
     def loss(direction, rows):
         # The ridge stays that of all rows if some are left out.
@@ -174,7 +177,7 @@ def test_curvature_and_influences_are_differences_of_the_loss(kernel, scales, si
     influences = slope(everything) - [slope(np.delete(everything, i)) for i in everything]
     assert size == pytest.approx(counts.sum())
     assert_allclose(hessian, second, atol=1e-5 * np.abs(hessian).max())
-    assert_allclose(squares, influences.T @ influences, atol=1e-5 * np.abs(squares).max())
+    assert_allclose(measured, influences, atol=1e-5 * np.abs(measured).max())
 
 
 def test_intervals_depend_on_neither_order_nor_units_nor_storage_nor_rows_of_weight_zero(
@@ -283,6 +286,40 @@ def test_nearly_equal_columns_raise_doubts():
     assert any("columns are so alike" in each for each in intervals(every, X, y).doubts)
 
 
+def _series(of_x, of_errors, seed):
+    """Draw rows in order of time: X and errors have these correlations with those before."""
+    noise = np.random.default_rng(seed).normal(size=(200, 6))
+    memory = np.r_[np.full(5, of_x), of_errors]
+    for row in range(1, 200):
+        noise[row] = memory * noise[row - 1] + np.sqrt(1 - memory**2) * noise[row]
+    return noise[:, :5], noise[:, 0] + np.sin(noise[:, 0]) + 0.5 * noise[:, 5]
+
+
+@pytest.mark.parametrize(("of_x", "of_errors"), [(0.8, 0.8), (0.9, 0.0), (0.0, 0.9), (0.0, 0.0)])
+def test_a_series_is_doubted_if_both_x_and_errors_last(of_x, of_errors):
+    """If one of them does, rows turn W as far as independent ones do. W of one column is fixed."""
+    for seed, most in ((0, None), (0, 1), (1, None), (1, 1), (3, None), (3, 1)):
+        X, y = _series(of_x, of_errors, seed)
+        model = PredictiveIKDR(1, kernel=Gaussian(2.0), target="linear", max_features=most)
+        sure = intervals(model.fit(X, y), X, y)
+        assert any("rows turn W alike" in each for each in sure.doubts) == (of_x * of_errors > 0)
+    if of_x * of_errors > 0:
+        weeks, every = np.arange(200) // 10, clone(model).set_params(max_features=None)
+        alone = intervals(every.fit(X, y), X, y)
+        whole = intervals(every.fit(X, y, groups=weeks), X, y, groups=weeks)
+        assert whole.standard_errors.mean() > 1.3 * alone.standard_errors.mean()
+        assert not any("rows turn W alike" in each for each in whole.doubts)
+
+
+def test_independent_rows_in_order_of_their_classes_are_not_doubted():
+    """Rows of a class turn W alike, as W has no room for all differences of the classes."""
+    rng = np.random.default_rng(2)
+    y = np.sort(rng.integers(0, 6, 300))
+    X = (1.5 * rng.normal(size=(6, 8)))[y] + rng.normal(size=(300, 8))
+    fitted = PredictiveIKDR(2, kernel=Gaussian(2.0), max_features=None).fit(X, y)
+    assert intervals(fitted, X, y).doubts == ()
+
+
 def test_certify_proves_a_maximum_of_the_prediction(fitted, a_start, monkeypatch):
     proved = fitted.certify(X, Y)
     assert proved.is_certified, proved.reason
@@ -320,7 +357,7 @@ def test_features_outside_of_the_support_have_no_uncertainty_and_blocks_count_by
     blocks = [RowsInMemory(X[rows], Y[rows, None]) for rows in (slice(50), slice(50, None))]
     one, two, both = (curvature(regression, tangents, b) for b in (blocks[:1], blocks[1:], blocks))
     assert_allclose(both[0], (one[0] + 2 * two[0]) / 3, rtol=1e-12)
-    assert_allclose(both[1], (one[1] + 4 * two[1]) / 9, rtol=1e-12)
+    assert_allclose(both[1], np.vstack([one[1], 2 * two[1]]) / 3, rtol=1e-12)
 
 
 @pytest.mark.parametrize("make", [PredictiveIKDR, hsic_model])
