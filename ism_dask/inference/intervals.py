@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -75,8 +75,8 @@ class Intervals:
         Why the intervals may be too short; empty if nothing speaks against them.
     """
 
-    distances: Array
-    standardized_distances: Array
+    distances: Array = field(repr=False)
+    standardized_distances: Array = field(repr=False)
     shares: Array
     shares_low: Array
     shares_high: Array
