@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from inspect import getdoc
@@ -21,6 +22,8 @@ RESULTS = Path("bench-results")
 # The latest result of every figure, and the page of the documentation that is made of them.
 RECORD = Path("docs/measured/bench.json")
 PAGE = Path("docs/measured/figures.md")
+# What was tried where a figure misses its target, by the name of the figure.
+TRIED = Path("docs/measured/tried.toml")
 # Width in characters of tables printed into a file or a pipe.
 _FILE_WIDTH = 200
 # Keys of a figure that are shown in places of their own, not among its numbers.
@@ -40,7 +43,8 @@ _TABLE_LINES, _TABLE_COLUMNS = 12, 13
 _HEAD = """\
 # Figures
 
-Every measured figure, the target that was set beforehand, and whether it was met.
+Every measured figure, the target that was set beforehand, whether it was met, and what was tried if
+it was not.
 `python -m benchmarks NAME` measures a figure again, and `make bench` most of them; both write
 [bench.json](bench.json) and this page from it. Ratios are medians of runs in turn, in one process.
 Larger tables are in `bench.json` alone.
@@ -147,8 +151,8 @@ def _section(result: Result) -> str:
     figure = result.figure
     numbers = "; ".join(f"{_words(key)} {short(value)}" for key, value in _numbers(figure))
     about = (getdoc(all_figures()[result.name]) or "").split("\n\n")[0].replace("\n", " ")
-    met = "met" if figure["met"] else "**missed**"
-    judged = f"{about} Required: {figure['must']}; {met}."
+    met = "met." if figure["met"] else f"**missed**. {tried().get(result.name, '')}"
+    judged = f"{about} Required: {figure['must']}; {met}"
     lines = [f"## {result.name}\n", f"{judged}{f' Measured: {numbers}.' if numbers else ''}\n"]
     for title, table in _tables(result.name, figure).items():
         if len(table) <= _TABLE_LINES and len(table[0]) <= _TABLE_COLUMNS:
@@ -157,6 +161,11 @@ def _section(result: Result) -> str:
         picture_path = Path("..") / Path(figure["picture"]).relative_to("docs")
         lines.append(f"![{result.name}]({picture_path})\n")
     return "\n".join(lines)
+
+
+def tried() -> dict[str, str]:
+    """Return what was tried for each figure that misses its target."""
+    return dict(tomllib.loads(TRIED.read_text()))
 
 
 def _numbers(figure: Figure) -> list[tuple[str, Any]]:

@@ -42,6 +42,12 @@ def test_the_page_of_figures_is_written_from_their_record(monkeypatch):
     assert page(Result.saved()) == results.PAGE.read_text()
 
 
+def test_what_was_tried_is_told_of_each_missed_figure_and_of_no_other(monkeypatch):
+    monkeypatch.chdir(Path(__file__).parents[2])
+    missed = {result.name for result in Result.saved() if not result.figure["met"]}
+    assert set(results.tried()) == missed
+
+
 _ALL = (*DESIGNS, *UNSEEN)
 each_design = pytest.mark.parametrize("design", _ALL, ids=lambda design: design.name)
 
