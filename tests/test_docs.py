@@ -11,11 +11,13 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from textwrap import dedent
 
 import matplotlib as mpl
 import pytest
+import yaml
 
 import ism_dask
 from ism_dask import plot
@@ -205,8 +207,24 @@ def test_one_version_everywhere():
     tags = {
         "compose/compose.yaml": "image: ism-dask:{}",
         "kubernetes/kustomization.yaml": "newTag: {}",
+        "conda/recipe.yaml": "  version: {}",
     }
     for file, tag in tags.items():
         assert f"{tag.format(version)}\n" in (HOUSE / "deploy" / file).read_text(), file
     newest = re.search(r"^## (\S+?),? ", (HOUSE / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert newest[1] == version
+
+
+def test_the_conda_package_needs_what_the_wheel_needs():
+    project = tomllib.loads((HOUSE / "pyproject.toml").read_text())["project"]
+    recipe = yaml.safe_load((HOUSE / "deploy/conda/recipe.yaml").read_text())
+    wheel = [each.replace("dask>", "dask-core>") for each in project["dependencies"]]
+    needed = [f"python{project['requires-python']}", *wheel]
+    assert [each.replace(" ", "") for each in recipe["requirements"]["run"]] == needed
+
+
+def test_a_release_tries_the_wheel_with_its_workflow():
+    workflow = yaml.safe_load((HOUSE / ".github/workflows/release.yml").read_text())
+    steps = [step.get("run") for step in workflow["jobs"]["try"]["steps"]]
+    tried = steps.index("python -I tests/try_installed.py")
+    assert steps[tried - 1].endswith('install "$(echo dist/*.whl)[flows]"')
