@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -45,11 +46,13 @@ def run(
     and published with its outputs if it is within the limits of that table. Otherwise it is saved,
     but not published, and the command fails.
     """
-    from flows.refreshes.refresh import write_outputs  # noqa: PLC0415
+    from flows.refreshes.refresh import check_refreshable, write_outputs  # noqa: PLC0415
     from flows.runs.resumable import check_name_is_free  # noqa: PLC0415
 
     settings = RefreshSettings(file=str(file), force=force, afresh=afresh)
     plan = settings.plan
+    if plan.limits is not None:
+        check_refreshable(plan)
     if dry_run:
         _show(plan, output)
         return
@@ -101,6 +104,7 @@ def init(
     output: Output,
 ) -> None:
     """Write a run file: settings with their meanings and defaults."""
+    from flows.settings.base import import_choices  # noqa: PLC0415
     from flows.settings.fields import check_choice  # noqa: PLC0415
     from flows.settings.run_file import FLOWS  # noqa: PLC0415
     from flows.settings.run_file_text import commented_run_file  # noqa: PLC0415
@@ -108,6 +112,8 @@ def init(
 
     check_choice("flow", flow, list(FLOWS))
     check_free(file, force=force)
+    if data and not ("://" in data or Path(data).is_absolute()) and import_choices().is_table(data):
+        data = os.path.relpath(data, file.parent)  # where relative paths of the file start
     replace_synced(file, commented_run_file(flow, data, label, full=full))
     output.say(f"wrote {file}; run it with `ism-dask run {file}`")
     output.finish({"command": "init", "path": str(file)})

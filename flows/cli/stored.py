@@ -135,7 +135,7 @@ def show_projected(summary: Mapping[str, Any], output: Output) -> None:
     left_out = summary["rows_left_out"]
     without = f", {left_out:,} left out, which lack a value" if left_out else ""
     new = count_noun(summary["n_components"], "new feature")
-    output.say(f"{summary['out']}: {summary['rows']:,} rows, {new}{without}")
+    output.say(f"{summary['out']}: {count_noun(summary['rows'], 'row')}, {new}{without}")
     if summary["ignored"]:
         output.say(f"ignored: {', '.join(summary['ignored'])} (labels, or left out of the fit)")
     columns = ("new feature", "outside the range of the fit", "shift of the mean")

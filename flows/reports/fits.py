@@ -46,6 +46,8 @@ def fit_summary(result: FitResult, model: Model | None) -> Summary:
         best = selection.tried[0]
         unseen = f"{share(best.explained)} +- {share(best.error)}"
     facts = numbers
+    if selection is not None and result.converged and not (unseen or certainty):
+        trust = (*trust, Fact("Judged", "no", warnings=(say("quality.unjudged"),)))
     if selection is not None:
         # The four figures that need no mathematics.
         doubts = certainty is not None and certainty.doubts
@@ -276,7 +278,7 @@ def row_table(explained: ExplainedRow, caption: str) -> Table:
     new, shown = np.array(explained.new_features), explained.columns[:_ROW_COLUMNS]
     lines = [(each.feature, number(each.value), np.array(each.added)) for each in shown]
     if others := explained.n_columns - len(shown):
-        lines.append((f"{others} others", "", new - sum(added for *_, added in lines)))
+        lines.append((count_noun(others, "other"), "", new - sum(added for *_, added in lines)))
     *rows, foot = (
         (name, value, *(f"{each:+.3g}" for each in added))
         for name, value, added in [*lines, (f"row {explained.row}", "", new)]

@@ -278,7 +278,8 @@ class FitResult(RunResult, FittedW):
 
     command: ClassVar[str] = "fit"
     label: str = ""
-    # How sure W is; None if W is no maximum of the prediction of y, or has too many weights.
+    # How sure W is; None if W is no maximum of the prediction of y, or has too many weights or
+    # too few rows.
     certainty: Certainty | None = None
 
 

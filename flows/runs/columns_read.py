@@ -36,9 +36,10 @@ _MOST_NAMES = 6
 def describe_schema(schema: TableSchema) -> str:
     """Return the rows, labels and size of a table in words, one line each."""
     left_out = f", {schema.rows_left_out:,} of them left out" if schema.rows_left_out else ""
+    columns, numbers = len(schema.features), count_noun(len(schema.encoded_names), "number")
     lines = [
-        f"{schema.rows:,} rows{left_out}; {len(schema.features):,} columns become "
-        f"{len(schema.encoded_names):,} numbers, {byte_size(schema.bytes)}",
+        f"{count_noun(schema.rows, 'row')}{left_out}; {count_noun(columns, 'column')} "
+        f"become{'s' * (columns == 1)} {numbers}, {byte_size(schema.bytes)}",
         *(_label_words(label) for label in schema.labels),
     ]
     lists = {

@@ -39,8 +39,10 @@ def fit_and_save(
         fitted = fit(settings, X, y, part, start=start, weights=weights, sides=sides)
         model, q = fitted.model, len(fitted.model.components_)
         free = (int(model.get_support().sum()) - q) * q
+        rows = len(y) if weights is None else np.count_nonzero(weights)
         is_served = isinstance(model, PredictiveIKDR) and model.converged_
-        if not is_served or not 0 < free <= RULES.most_weights:
+        has_some = 0 < free <= RULES.most_weights and rows >= RULES.fewest_rows
+        if not is_served or not has_some:
             return fitted, None
         return fitted, intervals(fitted.model, X, y, sample_weight=weights, **sides)
 
@@ -73,14 +75,15 @@ def _start(settings: FitSettings, data: Dataset, start: Model | None) -> Model |
     if settings.start_from is None:
         return None
     start = start or load_model(settings.start_from)
-    criterion = start.config.get("criterion", DEPENDENCE)
-    if criterion != settings.criterion:
-        raise SettingsError(
-            f"`start_from` is {settings.start_from!r}, a fit by {criterion}, but `criterion` is "
-            f"{settings.criterion!r}; leave one of them out",
-            "start_from",
-            "criterion",
-        )
+    has = {"criterion": start.config.get("criterion", DEPENDENCE)}
+    for name, value in {**has, "n_components": len(start.components)}.items():
+        if getattr(settings, name) not in (None, value):
+            raise SettingsError(
+                f"`start_from` is {settings.start_from!r}, a fit with `{name}` {value}; give "
+                f"the same, or leave one of them out",
+                "start_from",
+                name,
+            )
     same = start.components.shape[1] == data.X.shape[1]
     if not same or start.feature_names != data.feature_names:
         raise SettingsError(

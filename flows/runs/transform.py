@@ -23,7 +23,7 @@ from ism_dask.rows.raw import ColumnMoments
 from ism_dask.threads import single_threaded_blas
 from storage import Dataset, Model, ZarrRows, load_model
 from storage.tables.encoding import Problems
-from storage.tables.files import COLUMNAR, format_suffix
+from storage.tables.files import format_suffix
 from storage.tables.formats import open_table
 from storage.tables.new_rows import check_columns, encode_new_rows, ignored_columns, open_new_rows
 from storage.tables.output_files import write_batches
@@ -31,14 +31,12 @@ from storage.tables.schema import NUMBER, Column, TableOptions, TableSchema
 from storage.tables.sources import Part, Table, map_in_order, matrix_table, threads_of_this_process
 
 Array = NDArray[Any]
-# Formats of files to write, and that of a matrix, whose columns have no names of their own.
+# The format of a matrix, whose columns have no names of their own.
 _MATRIX = ".npy"
-_WRITTEN = (".csv", _MATRIX, *COLUMNAR)
 # Rows of float32 and the same rows of float64 differ by less than this share of the range.
 _ROUNDING = 1e-5
 # Pieces that threads of this process project at a time, or whose new features wait to be written.
 _PIECES_AT_WORK = 8
-
 
 # A batch of rows projected: how many were read, the columns to write, and the new features (m, q).
 Batch = tuple[int, pa.RecordBatch, Array]
@@ -127,11 +125,6 @@ def transform_rows(
     `model` is that of the run, if the caller has loaded it.
     """
     source, out = settings.source, settings.out
-    if out.suffix.lower() not in _WRITTEN:
-        raise SettingsError(
-            f"`out` is {str(out)!r}; expected a file name that ends in {' or '.join(_WRITTEN)}",
-            "out",
-        )
     model = model or load_model(run)
     ignore_unseen = settings.unseen == "ignore"
     table, schema = _open_rows(model, source, settings.split)

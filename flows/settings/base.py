@@ -200,13 +200,23 @@ class IngestSettings(DataSettings):
             )
 
 
+def _check_format(out: Path, name: str) -> None:
+    if out.suffix.lower() not in (known := (".csv", ".npy", ".parquet", ".feather", ".arrow")):
+        endings = " or ".join(known)
+        raise SettingsError(
+            f"`{name}` is {str(out)!r}; expected a file name that ends in {endings}", name
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
 class TransformSettings(Checked):
     """Settings of a projection of rows by a saved run."""
 
     source: str = setting(about="A data set, or the path, address or glob of a table.")
     out: Path = setting(
-        about="File to write: .csv, .parquet, .feather, .arrow or .npy.", flags=("--out", "-o")
+        about="File to write: .csv, .parquet, .feather, .arrow or .npy.",
+        flags=("--out", "-o"),
+        check=_check_format,
     )
     split: str | None = setting(None, about="Part of the data set.")
     unseen: str = setting(
@@ -222,7 +232,6 @@ class TransformSettings(Checked):
 
 # The work pool of `ism-dask up`.
 POOL = "local-process"
-
 
 # The services with ports, and the usual ones, by the settings that change them.
 PORTS = {

@@ -41,7 +41,6 @@ _ELSEWHERE: Mapping[str, str] = {
     "afresh": "--afresh on the command line",
 }
 
-
 # Names of columns: in a run file also as a list.
 _Names = Annotated[
     list[str] | str,

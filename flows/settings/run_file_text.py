@@ -33,10 +33,10 @@ def commented_run_file(
     """
     data = {"source": source or "table.csv", "label": label or "label"}
     given = table_name(data["source"])  # that of the folder of a glob, if there is one
-    name = re.sub(r"[^\w.-]+", "-", given).strip("-.") or "table"
-    if not given:
+    name = re.sub(r"[^a-zA-Z0-9._-]+", "-", given).strip("-.") or "table"
+    if name != given:
         data["name"] = name
-    short_data = [each for each in _SHORT_DATA if each != "name" or not given]
+    short_data = [each for each in _SHORT_DATA if each != "name" or name != given]
     template = (files("flows.settings") / "run-file.toml.jinja").read_text(encoding="utf-8")
     text: str = Template(template, trim_blocks=True, keep_trailing_newline=True).render(
         flow=flow,

@@ -28,8 +28,6 @@ from ism_dask.threads import single_threaded_blas
 _LEVEL = 0.9
 # Draws of W.
 _DRAWS = 999
-# With fewer rows, the spread of their influences is hardly determined.
-_FEWEST_ROWS = 20
 # With fewer rows for each free weight, noise turns W by more than the curvature tells.
 _ROWS_PER_WEIGHT = 5
 
@@ -235,9 +233,9 @@ def intervals(
         )
     sides = {"avoid": avoid, "given": given, "groups": groups}
     problem = fitted.problem_of_fit(X, y, sample_weight, what="`intervals`", **sides)
-    if len(problem.y) < _FEWEST_ROWS:
+    if len(problem.y) < RULES.fewest_rows:
         raise ValueError(
-            f"the fit had {len(problem.y)} rows; `intervals` needs {_FEWEST_ROWS} or more"
+            f"the fit had {len(problem.y)} rows; `intervals` needs {RULES.fewest_rows} or more"
         )
     with single_threaded_blas(), reused_matrices():
         maximum = FittedMaximum.of_problem(problem)

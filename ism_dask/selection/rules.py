@@ -16,7 +16,9 @@ class SelectionRules:
 
     # Rows. The choices are made on the first stage of growth, or on all rows if one regression has
     # them; the last stage has all rows, and at least `least_growth` times those of the one before.
-    fewest_rows: int = 20  # fewer cannot be split into rows that fit W and rows that judge it
+    # Fewer than these cannot be split into rows that fit W and rows that judge it, and hardly tell
+    # how their influences on W spread.
+    fewest_rows: int = 20
     stages: tuple[int, ...] = (600, 4000, 64_000)
     least_growth: float = 1.25
     hand_rows: int = 100

@@ -171,8 +171,9 @@ def explain_errors(description: str, names: Sequence[str] = ()) -> Iterator[None
 
 def _reason(error: Exception, names: Sequence[str]) -> str:
     misfit = _MISFIT.search(str(error))
-    if NOT_UTF8 in str(error):
-        return "some of its text is not UTF-8; name its encoding, such as --encoding cp1252"
+    if NOT_UTF8 in str(error) or isinstance(error, UnicodeDecodeError):
+        encoding = getattr(error, "encoding", "UTF-8")
+        return f"some of its text is not {encoding}; name its encoding, such as --encoding cp1252"
     if misfit is None:
         words = getattr(error, "strerror", None) or ": ".join(map(str, error.args))
         return _WORDY.sub(r"\1: ", words)

@@ -178,7 +178,9 @@ def _unfit_columns(scanned: Sequence[Column], rows: int, options: TableOptions) 
     """Return what is wrong with the features whose values cannot be encoded."""
     problems = []
     for column in scanned:
-        if column.kind == CATEGORY and (
+        if column.kind == CATEGORY and (words := _mixed(column)):
+            problems.append(f"the column {column.name!r} has numbers, and texts such as {words!r}")
+        elif column.kind == CATEGORY and (
             column.overflows or len(column.counts) > options.max_levels
         ):
             many = f"over {column.most:,}" if column.overflows else f"{len(column.counts):,}"
@@ -186,11 +188,9 @@ def _unfit_columns(scanned: Sequence[Column], rows: int, options: TableOptions) 
                 f"the column {column.name!r} has {many} different texts, such as "
                 f"{next(iter(column.counts))[:40]!r}; expected at most {options.max_levels}"
             )
-        elif column.kind == CATEGORY and (words := _mixed(column)):
-            problems.append(f"the column {column.name!r} has numbers, and texts such as {words!r}")
         if column.infinite:
             problems.append(
-                f"the column {column.name!r} has infinite values in {column.infinite:,} rows"
+                f"the column {column.name!r} is infinite in {column.infinite:,} of {rows:,} rows"
             )
         if column.missing == rows:
             problems.append(f"the column {column.name!r} has no values")
@@ -213,8 +213,8 @@ def _gaps(scan: TableScan, features: Sequence[str], options: TableOptions) -> li
     counts = ", ".join(f"{name} ({count:,})" for name, count in gaps.items())
     advice = "drop, mean or indicator" if options.missing == REFUSE else "drop"
     return [
-        f"{len(gaps)} columns lack values in some of {scan.rows:,} rows: {counts}; accept that "
-        f"with `missing` {advice}"
+        f"values are missing in some of {scan.rows:,} rows: {counts}; accept that with `missing` "
+        f"{advice}"
     ]
 
 

@@ -57,6 +57,22 @@ def test_columns_that_are_read_alike_share_a_line(here, tmp_path):
     assert "age 3 number; gaps filled" in shown
 
 
+def test_a_table_of_few_rows_is_fitted_without_intervals_and_is_not_sure(here, sales, tmp_path):
+    table = sales.drop(columns=["id", "region"]).assign(w=np.arange(N) < 15)
+    table.drop(columns="w")[:15].to_csv(tmp_path / "few.csv", index=False)
+    table.to_csv(tmp_path / "weighted.csv", index=False)
+    for name, options in (("few", ()), ("weighted", ("--weights", "w"))):
+        here("ingest", tmp_path / f"{name}.csv", "--label", "churned", *options, "--plain")
+        shown = here("fit", name, "-q", 1, "--plain")
+        assert shown.status == 0, shown.err
+        assert "Sure no" in shown.words
+        assert "neither unseen rows nor intervals have judged W" in shown.words
+    run = ("--start-from", "few-gaussian-q1", "-q", 2, "--run", "more", "--plain")
+    assert "`--start-from` is 'few-gaussian-q1', a fit with `--components` 1" in here(
+        "fit", "few", *run
+    ).failed(2)
+
+
 def test_three_commands_from_a_table_to_new_features(here, sales, tmp_path):
     _fit(here, tmp_path)
     data = open_dataset("sales")
@@ -205,8 +221,8 @@ def test_no_command_writes_over_its_input(here, fitted, tmp_path):
         assert "which the rows are read from; name another" in message
     run = 'run = "again"\n[data]\nsource = "sales.csv"\nlabel = "churned"\n[fit]\n'
     for line, output in (
-        ("", 'report = "sales.csv"\n'),
-        ("source = 'b.csv'\nout = 'run.toml'", ""),
+        ("", 'report = "run.toml"\n'),
+        ("source = 'b.csv'\nout = 'sales.csv'", ""),
     ):
         table_of_it = f"[[transform]]\n{line}\n" if line else ""
         (tmp_path / "run.toml").write_text(output + run + table_of_it)

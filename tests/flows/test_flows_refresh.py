@@ -452,7 +452,8 @@ def test_a_refresh_runs_once_at_a_time_and_is_cancelled_from_another_process(her
         waiting.join()
 
 
-def test_a_new_run_file_for_a_glob_is_valid(here, run_file):
+def test_a_new_run_file_for_a_glob_is_valid(here, run_file, monkeypatch):
+    monkeypatch.chdir(run_file.parent)
     for data, name in (("parts/*.parquet", "parts"), ("*.parquet", "table"), ("a b.csv", "a-b")):
         path = run_file.with_name(f"{name}.toml")
         assert here("init", path, "--data", data, "--label", "churned").status == 0
@@ -460,3 +461,5 @@ def test_a_new_run_file_for_a_glob_is_valid(here, run_file):
             check_refreshable(read_run_file(path))
         path.write_text(path.read_text().replace("# [refresh]", "[refresh]"))
         assert check_refreshable(read_run_file(path)) == name
+        path.write_text(path.read_text().replace(f'run = "{name}"', ""))
+        assert "a refresh needs `run`" in here("run", path, "--dry-run").failed(2)

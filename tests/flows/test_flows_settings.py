@@ -3,6 +3,7 @@
 import re
 from dataclasses import fields, replace
 from inspect import signature
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -102,6 +103,7 @@ def test_a_run_file_runs_from_the_table_to_the_outputs(here, run_file):
         ('source = "sales.csv"', r'source = "\u0000"', "has a null character"),
         ('out = "same.npy"', 'out = "x.npy"\nunseen = "all"', "`transform[1].unseen` is 'all'"),
         ('out = "same.npy"', "", "`transform[1].out` is missing"),
+        ('out = "same.npy"', 'out = "same.xls"', "`transform[1].out` is "),
         ("[fit]", "[fits]", "expected one table [fit] or [crossval] or [cluster]"),
         ("[fit]", "[crossval]\n[fit]", "[fit] and [crossval]; expected one table"),
         ("[fit]", "[crossval]", "crossval saves no W"),
@@ -123,6 +125,17 @@ def test_labels_of_a_run_file_may_be_a_list(run_file):
     run_file.write_text(RUN_FILE.replace('"left us"', '["age", "income"]'))
     plan = read_run_file(run_file)
     assert plan.settings.label == plan.ingest.label == "age,income"
+
+
+def test_init_writes_a_path_from_the_folder_of_the_file(here, run_file, monkeypatch):
+    monkeypatch.chdir(run_file.parent)
+    Path("jobs").mkdir()
+    Path("sales.csv").rename("sälés 1.csv")
+    for data, label in (("sälés 1.csv", "left us"), ("wine", "cultivar")):
+        assert (
+            here("init", "jobs/own.toml", "--data", data, "--label", label, "--force").status == 0
+        )
+        assert here("run", "jobs/own.toml", "--dry-run").status == 0
 
 
 @pytest.mark.parametrize("flow", list(FLOWS))

@@ -296,6 +296,13 @@ def test_files_that_cannot_be_read_are_named(name, content, message, tmp_path):
     assert not list_datasets()
 
 
+def test_a_text_in_another_encoding_is_not_shown_whole(tmp_path):
+    (tmp_path / "a.csv").write_text("x,y\n1,ä\n2,b\n" * 1000)
+    with pytest.raises(TableError, match="some of its text is not ascii; name") as caught:
+        ingest_table(tmp_path / "a.csv", label="y", encoding="ascii")
+    assert len(str(caught.value)) < 300
+
+
 def test_a_second_ingest_of_the_same_files_reads_nothing(tmp_path):
     path = _csv(_frame(), tmp_path)
     first = ingest_table(path, label="churned")
@@ -508,6 +515,7 @@ def test_all_problems_of_a_table_are_listed_at_once():
     frame = pd.DataFrame(
         {
             "free": [f"text {number}" for number in range(60)],
+            "mixed": ["?", *map(str, range(59))],
             "huge": [np.inf, *range(59)],
             "gap": [np.nan, *range(59)],
             "y": np.arange(60.0),
@@ -518,8 +526,9 @@ def test_all_problems_of_a_table_are_listed_at_once():
         ingest_table(frame, "t", label="y", weights="w")
     for words in (
         "'free' has 60 different texts",
-        "'huge' has infinite values in 1 rows",
-        "1 columns lack values in some of 60 rows: gap (1)",
+        "'mixed' has numbers, and texts such as '?'",
+        "'huge' is infinite in 1 of 60 rows",
+        "values are missing in some of 60 rows: gap (1); accept that",
         "'y' has more than 20 different whole numbers",
         "the weights 'w' go from -1 to -1",
     ):
