@@ -128,7 +128,8 @@ def _refresh(settings: RefreshSettings, output: Output, *, plain: bool) -> None:
     result: RefreshResult = run_flow("refresh", settings, output, plain=plain)
     published = History(result.name).published
     output.show(history_table([result], published, ON_TERMINAL))
-    output.say(f"{result.name} is {published}; `ism-dask history {result.name}` shows all runs")
+    about = f"{result.name} is {published}" if published else f"{result.name} is not published"
+    output.say(f"{about}; `ism-dask history {result.name}` shows all runs")
     if result.state == SUSPICIOUS:
         output.fail(
             result.to_json(),
@@ -157,6 +158,7 @@ def history(
     are removed.
     """
     from flows.refreshes import history as pages  # noqa: PLC0415
+    from flows.reports.pages import write_summary  # noqa: PLC0415
 
     if rollback:
         from flows.refreshes.refresh import rollback as publish_again  # noqa: PLC0415
@@ -173,11 +175,11 @@ def history(
     output.show(pages.history_table(known.records, known.published, pages.ON_TERMINAL))
     for line in pages.reason_lines(known.records):
         output.say(line)
-    path = None if out is None else str(pages.write_history(known, out))
-    if path is not None:
-        output.say(path)
+    if out is not None:
+        write_summary(out, pages.history_summary(known))
+        output.say(str(out))
     refreshes = [each.to_json() for each in known.records]
-    output.finish({"command": "history", "name": name, "refreshes": refreshes, "path": path})
+    output.finish({"command": "history", "name": name, "refreshes": refreshes, "path": out})
 
 
 def schedule(

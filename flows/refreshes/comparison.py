@@ -200,7 +200,7 @@ def _class_values(published: Model, new: Model) -> Iterator[Value]:
         return
     words = [f"new {each}" for each in after if each not in before]
     words += [f"gone {each}" for each in before if each not in after]
-    yield "max_class_changes", len(words), f"classes of the label are {', '.join(words[:8])}"
+    yield "max_class_changes", len(words), f"classes of the label: {', '.join(words[:8])}"
     names = list({**before, **after})
     old, now = (np.array([each.get(name, 0) for name in names]) for each in (before, after))
     step = 1 / old.sum() + 1 / now.sum()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 
 from flows.errors import SettingsError
 from flows.reports.blocks import Block, Fact, Summary, Table, say
-from flows.reports.pages import write_summary
 from flows.reports.pictures import Figure, drawn_by_date
 from flows.results.refresh import FAILED, ROLLED_BACK, SUSPICIOUS, RefreshResult
 from flows.results.runs import largest
@@ -54,12 +52,6 @@ def known_history(name: str) -> History:
             "has the table [refresh]"
         )
     return history
-
-
-def write_history(history: History, path: Path) -> Path:
-    """Write the history of a published run as a page in the format of the file's name."""
-    write_summary(path, history_summary(history))
-    return path
 
 
 def history_summary(history: History) -> Summary:

@@ -130,7 +130,9 @@ def _refreshed(settings: RefreshSettings, history: History) -> RefreshResult:
     data = ingest_changed(plan.ingest)
     last, schema = history.last_made, dumps(data.info.table and data.info.table["schema"])
     source = sha256(f"{data.data_hash}{schema}".encode()).hexdigest()
-    if last and not settings.force and (last.source, last.settings) == (source, decided):
+    # What was published may be gone, or another fit may have taken its name.
+    stands = history.published or (last and last.state == SUSPICIOUS)
+    if last and stands and (last.source, last.settings, settings.force) == (source, decided, False):
         return _unchanged(settings, history, last)
     published = None if saved_run_path(name) is None else load_model(name)
     run = refresh_run(name, 1 + len(history.runs))
@@ -246,7 +248,9 @@ def rollback(run: str) -> RefreshResult:
     with publishing(name) as history:
         target = history.before if is_name else run
         if target is None:
-            raise FlowError(f"no run of {name!r} was published before {history.published}")
+            raise FlowError(
+                f"no run of {name!r} was published before {history.published or 'that'}"
+            )
         records = {each.run: each for each in history.records if each.run}
         if target not in records:
             have = ", ".join(each for each in records if not records[each].pruned)

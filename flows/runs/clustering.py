@@ -70,8 +70,9 @@ def run_cluster(settings: ClusterSettings) -> ClusterResult:
 def count_clusters(settings: ClusterSettings, data: Dataset) -> int:
     """Return the number of clusters k: that of the settings, by default the number of classes."""
     k, n = settings.n_clusters, len(data.X)
-    if k is None and not data.labels:
-        raise SettingsError(f"{data.name} has no labels to count: say how many clusters, -k")
+    has_classes = any(y.dtype.kind in "ui" for y in data.labels.values())
+    if k is None and settings.label is None and not has_classes:
+        raise SettingsError(f"{data.name} has no classes to count: say how many clusters, -k")
     if k is None or settings.label is not None:
         # A label that does not exist is an error even if its classes need not be counted.
         classes = len(with_label(data, settings.label).class_sizes)

@@ -84,7 +84,7 @@ def test_progress_goes_up_by_round_and_announces_none_that_does_not_come(most):
         ("wine --paradigm semisupervised --scores-share 0.001", "is 0.001, which does not"),
         ("wine --paradigm alternative --avoid run:../up", "`--avoid` is '../up'"),
         ("wine --paradigm alternative --avoid colour", "`--avoid` is 'colour'; wine has"),
-        ("own", "own has no labels to count"),
+        ("own", "own has no classes to count"),
         ("own -k 2 --paradigm semisupervised", "`--label` is None; own has no labels"),
         ("own -k 2 --paradigm alternative", "name that run, --avoid run:NAME"),
     ],
@@ -97,8 +97,9 @@ def test_wrong_usage_is_one_line_and_status_2(here, options, message):
 
 def test_numbers_are_no_classes():
     store_own(40, y=np.linspace(0, 1, 40))
-    for given in ({}, {"paradigm": "semisupervised", "n_clusters": 2}):
-        with pytest.raises(SettingsError, match="expected classes"):
+    semisupervised = {"paradigm": "semisupervised", "n_clusters": 2}
+    for given, words in (({}, "say how many clusters, -k"), (semisupervised, "expected classes")):
+        with pytest.raises(SettingsError, match=words):
             run_cluster(ClusterSettings(dataset="own", **given))  # type: ignore[arg-type]
     result = run_cluster(ClusterSettings(dataset="own", n_clusters=2))
     assert result.nmi == {}

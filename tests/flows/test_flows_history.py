@@ -107,6 +107,12 @@ def test_what_belongs_to_refreshes_is_removed_by_force_only(here, run_file):
     assert "belongs to the refreshes of 'sales'" in here("remove", "sales-0001").failed(1)
     assert here("remove", "sales-0001", "--force").status == 0
     assert saved_run_path("sales-0001") is None
+    assert here("remove", "sales", "--force").status == 0
+    assert refreshed(here, run_file)["state"] == "published"
+    assert here(*FIT, "--run", "sales", "--force").status == 0
+    assert History("sales").published is None
+    assert refreshed(here, run_file)["run"] == "sales-0004"
+    assert History("sales").published == "sales-0004"
 
 
 def test_a_check_names_what_a_history_lacks(here, run_file):

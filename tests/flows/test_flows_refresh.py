@@ -139,7 +139,7 @@ def test_bad_data_are_not_published_and_a_small_drift_is(here, run_file):
     change_part(run_file.parent, "a", lambda frame, _: frame.assign(x=frame["x"] + 0.1))
     assert refreshed(here, run_file)["state"] == "published"
     page = here("history", "sales", "-o", run_file.parent / "h.md")
-    assert "max_class_changes: classes of the label are new maybe, expected at most 0" in page.out
+    assert "max_class_changes: classes of the label: new maybe, expected at most 0" in page.out
 
 
 @pytest.mark.long
