@@ -59,8 +59,7 @@ def fit_quality(result: _Result) -> tuple[Fact, ...]:
     if not isinstance(result, CrossvalResult) and result.eigenvalues:
         name, count = "Number of new features", f"{len(result.eigenvalues)}"
         if result.components_advice:
-            advice = (_sentence(result.components_advice),)
-            facts.append(Fact(name, count, warnings=advice))
+            facts.append(Fact(name, count, warnings=(as_sentence(result.components_advice),)))
         else:
             criterion = "prediction" if result.predicts else "dependence"
             facts.append(Fact(name, count, say(f"quality.{criterion}_count")))
@@ -70,7 +69,7 @@ def fit_quality(result: _Result) -> tuple[Fact, ...]:
 def ending_words(status: str) -> str:
     """Return how a fit ended that has not converged, and advice that names options."""
     ending = Status(status)
-    return f"{_with_options(ending.meaning)}. {_sentence(ending.advice)}"
+    return f"{_with_options(ending.meaning)}. {as_sentence(ending.advice)}"
 
 
 def _with_options(words: str) -> str:
@@ -80,7 +79,8 @@ def _with_options(words: str) -> str:
     return words
 
 
-def _sentence(words: str) -> str:
+def as_sentence(words: str) -> str:
+    """Return words of an estimator with a capital letter, and with options for parameters."""
     words = _with_options(words)
     return words[:1].upper() + words[1:]
 

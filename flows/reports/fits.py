@@ -8,7 +8,7 @@ import numpy as np
 
 from flows.reports import figures
 from flows.reports.blocks import Block, Fact, Summary, Table, say
-from flows.reports.fit_quality import fit_quality
+from flows.reports.fit_quality import as_sentence, fit_quality
 from flows.reports.pictures import drawn, height_of_rows
 from flows.results.runs import (
     Certainty,
@@ -188,10 +188,11 @@ def certainty_block(certainty: Certainty) -> Block:
     shares, clear = certainty.shares, certainty.separated
     first, more = ", ".join(each.feature for each in shares[:clear]), clear - len(shares)
     first = f"{first} and {more} more" if more > 0 else first or "none"
+    doubts = tuple(map(as_sentence, certainty.doubts))
     facts = (
         Fact("Distance from the truth", f"{low:.2g} to {high:.2g}", say("certainty.distance")),
         Fact("Columns clear of all others", first, say("certainty.clear")),
-        *(Fact("Doubt", each) for each in certainty.doubts),
+        Fact("Doubts", f"{len(doubts) or 'none'}", warnings=doubts),
     )
     names = [each.feature for each in shares]
     intervals = [(each.share, each.low, each.high) for each in shares]
@@ -312,7 +313,7 @@ def _selection(chosen: Selection, status: str) -> Block:
     ]
     if chosen.other_maximum:
         angle = f"as good, at an angle with the sine {chosen.other_maximum:.2f}"
-        facts.append(Fact("Other features", angle, say("chosen.other")))
+        facts.append(Fact("Other features", angle, warnings=(say("chosen.other"),)))
     rows = tuple(
         (each.start, _setting(each.width), _setting(each.ridge), share(each.explained))
         for each in chosen.tried

@@ -195,8 +195,11 @@ def test_a_fit_by_prediction_opens_with_four_answers(results):
     assert facts["Explained in unseen rows"].startswith(f"{tried.explained:.1%}"[:3])
     assert (facts["Rows"], facts["Sure"]) == ("178", "yes")
     others = replace(result, selection=replace(result.selection, other_maximum=0.5))
-    for unsure in (replace(result, converged=False, status="max_iter"), others):
+    assert result.certainty is not None
+    doubted = replace(result, certainty=replace(result.certainty, doubts=("few rows",)))
+    for unsure in (replace(result, converged=False, status="max_iter"), others, doubted):
         assert values(summarise(unsure).facts)["Sure"] == "no"
+        assert summarise(unsure).opening.endswith("1 warning speaks against it.")
 
 
 def test_folds_that_kept_a_start_need_no_warning(crossed):
@@ -229,14 +232,15 @@ def test_intervals_have_a_block(changed):
     assert values(block.facts) == {
         "Distance from the truth": "0.12 to 0.46",
         "Columns clear of all others": "age",
-        "Doubt": "few rows",
+        "Doubts": "1",
     }
+    assert block.facts[-1].warnings == ("Few rows",)
     assert "curvature" in block.about
     assert block.tables[0].rows[0] == ("age", "40.0%", "30.0%", "50.0%", "1e-05")
     assert block.tables[1].rows[1][1:] == ("0.40", "0.98")
     for count, words in ((0, "none"), (5, "age, income and 3 more")):
         result = changed(certainty={**CERTAINTY, "separated": count})
-        _, clear, _ = certainty_block(result.certainty).facts
+        _, clear, *_ = certainty_block(result.certainty).facts
         assert clear.value == words
 
 
@@ -284,7 +288,7 @@ def test_the_first_sentence_says_what_was_found_and_how_far_to_trust_it(changed,
     fitted = changed(certainty=CERTAINTY, residual=0.9)
     assert summarise(fitted).opening == (
         "2 new features depend on cultivar with J = 4,298 (HSIC); W is 0.12 to 0.46 from the "
-        "truth, where 1 is a right angle; 2 warnings speak against it."
+        "truth, where 1 is a right angle; 3 warnings speak against it."
     )
     good = changed(status="converged", converged=True)
     assert summarise(good).opening.endswith("(HSIC); no check speaks against it.")
