@@ -175,8 +175,8 @@ def _next_reading(folder: Path, number: int, fault: Fault) -> Reading:
     time.sleep(60 - time.time() % 60)
     fault(folder)
     time.sleep(_seconds_left())
-    reading = {"rows": float(_rows(number)), **_services(), **_folders(folder / "home")}
-    reading["flow runs"] = _flow_runs(folder / "home")
+    home, counts = folder / "home", {"rows": float(_rows(number))}
+    reading = {**counts, "flow runs": _flow_runs(home), **_services(), **_folders(home)}
     what = {name: round(each, 2) for name, each in reading.items()}
     say(f"minute {number} ({fault.__name__}): {json.dumps(what)}")
     _change_table(folder, number + 1)

@@ -123,7 +123,7 @@ class FitEnding(JsonRecord):
     residual_rows: int  # on which it was measured, out of all rows of the fit
     engine: str
     engine_error: float  # bound of the relative error of the objective; may be infinite
-    engine_note: str  # why the fit switched to this engine, if it did, and its device
+    engine_note: str  # why the fit switched to this engine, if it did
     tolerance: float  # the limit at which the iterations were to end
     measure: str  # what it limits: "residual", or "change" of the eigenvalues
     # Sine of the angle by which the last iteration turned W; None without iterations.

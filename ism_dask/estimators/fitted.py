@@ -146,9 +146,11 @@ def prediction_advice(
         share = f"share of y explained: {trials[0].explained:.3f} +- {trials[0].error:.3f}"
         advice = f"unseen rows are hardly predicted better than by their mean ({share})"
         nothing = "y may not depend on X at all"
-        if rows.weights is not None and np.ptp(rows.weights):  # the test counts all rows alike
+        Y = rows.Y[:, np.ptp(rows.Y, axis=0) > 0]  # a rare class may be in none of these rows
+        # The test counts all rows alike.
+        if not Y.size or (rows.weights is not None and np.ptp(rows.weights)):
             return f"{advice}: {nothing}"
-        test = dependence_test(rows.X, rows.Y, target="linear", n_permutations=0, random_state=seed)
+        test = dependence_test(rows.X, Y, target="linear", n_permutations=0, random_state=seed)
         if test.pvalue <= RULES.chance:
             nothing = (
                 "y does depend on X, but these rows are too few to tell how. Take more rows, or "

@@ -40,7 +40,6 @@ from ism_dask.selection.choices import (
 )
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample
-from ism_dask.selection.scales import turned_scales
 from ism_dask.selection.support import few_features, marginal_shares
 from ism_dask.solvers import as_solver
 from ism_dask.solvers.ascent import Curvature, ascend, diagonalised, no_curvature
@@ -239,7 +238,7 @@ def _last_steps(
         ascent = climbed(rows, target, sample, choice, **options)
     turned, scales = diagonalised(ascent), choice.scales
     if scales is not None:
-        scales = turned_scales(scales, ascent.W, turned.W)
+        scales = _turned_scales(scales, ascent.W, turned.W)
     choice = replace(choice, W=turned.W, scales=scales)
     return replace(turned, status=Status.START) if choice.is_start else turned, choice
 
@@ -297,7 +296,7 @@ def _fitted(
     turned = rotated(solution, prepared, problem.parameters.rotation)
     scales = choice.scales
     if scales is not None:
-        scales = turned_scales(scipy.linalg.block_diag(scales, np.eye(more)), whole, turned.W)
+        scales = _turned_scales(scipy.linalg.block_diag(scales, np.eye(more)), whole, turned.W)
     evaluate = partial(replace(regression, scales=scales).explained, sample.rows)
     parts = contributions(evaluate, turned.W[: prepared.n_varying], solution.objective)
     avoided = None
@@ -325,3 +324,9 @@ def _fitted(
         "dimension_path_": path,
     }
     return Fitted(solution, attributes)
+
+
+def _turned_scales(scales: Array, before: Array, after: Array) -> Array:
+    """Return the scales (q, q) for another basis (d, q) of the span of W (d, q) before."""
+    turn = after.T @ before
+    return np.asarray(turn @ scales @ turn.T)

@@ -62,7 +62,7 @@ class FitReport:
     engine_error : float
         Bound on the relative error of `objective_` due to this engine.
     engine_note : str
-        What there is to know of the engine, such as the device that computed the steps.
+        What there is to know of the engine, such as why others declined.
     residual_rows : int
         Number of rows on which the residual was measured, each against all rows: n, or the size of
         a sample if n^2 q is more than some seconds of work.

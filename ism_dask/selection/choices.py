@@ -21,9 +21,15 @@ from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.fit_report import FEW, SCALES, DimensionTrial
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample, Setting
-from ism_dask.selection.scales import own_scales
 from ism_dask.selection.starts import LINEAR, START_NAMES
-from ism_dask.selection.trials import Trial, explained_share, folds_of, taken_first, trial_of
+from ism_dask.selection.trials import (
+    Trial,
+    explained_share,
+    folds_of,
+    own_scales,
+    taken_first,
+    trial_of,
+)
 from ism_dask.threads import in_threads
 
 

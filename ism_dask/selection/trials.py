@@ -1,4 +1,4 @@
-"""Trials: ways to fit W, judged in folds by rows that W has not seen."""
+"""Trials: ways to fit W, judged in folds by rows that W has not seen; own scales of W."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
+import scipy.linalg
+import scipy.optimize
 
 from ism_dask._types import Array
+from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.rows.raw import deal
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample, Setting
-from ism_dask.selection.scales import own_scales
 from ism_dask.selection.support import few_features
 from ism_dask.threads import in_threads
 
@@ -71,6 +73,32 @@ def _fitted_to_fold(fold: Sample, setting: Setting) -> Array:
     W, _ = fold.climbed(W, fold.regression(setting), RULES.fold_steps)
     fold.fitted.append(W)
     return W
+
+
+def own_scales(rows: RowsInMemory, regression: RidgeRegression, W: Array) -> Array:
+    """Return the scales A (q, q) of the largest evidence for a regression on X W A.
+
+    A is symmetric and positive semi-definite; W (d, q) and the ridge are held fixed. Only A is
+    free: evidence over all weights of W would overfit.
+    """
+    projected = replace(rows, X=rows.X.astype(np.float64, copy=False) @ W)
+    usual, q = replace(regression, scales=None), W.shape[1]
+    begin = np.eye(q) if regression.scales is None else regression.scales
+
+    def loss(entries: Array) -> tuple[float, Array]:
+        value = usual.evident(projected, entries.reshape(q, q))
+        return -value.objective, -2.0 * value.product.ravel()
+
+    found = scipy.optimize.minimize(
+        loss,
+        begin.ravel(),
+        jac=True,
+        method="L-BFGS-B",
+        bounds=[(-RULES.largest_scale, RULES.largest_scale)] * q**2,
+        options={"maxiter": RULES.scale_steps},
+    )
+    # A rotation of X W A changes nothing.
+    return np.asarray(scipy.linalg.polar(found.x.reshape(q, q), side="left")[1])
 
 
 def trial_of(

@@ -242,6 +242,15 @@ def test_rows_without_y_count_by_their_weights():
     assert_same_fit(none, hsic_model(1).fit(X[HAS], PARTLY[HAS]), 1e-9, 1e-6)
 
 
+@pytest.mark.parametrize("model", [PredictiveIKDR(1), hsic_model(1)])
+def test_one_row_is_not_enough(model):
+    one = np.where(np.arange(N) == 5, 1.0, 0.0)
+    with pytest.raises(ValueError, match="`y` counts in one row of 178 alone"):
+        model.fit(X, np.where(one, 1.5, np.nan))
+    with pytest.raises(ValueError, match="`y` counts in one row of 178 alone"):
+        model.fit(X, Y, sample_weight=one)
+
+
 @pytest.mark.parametrize("name", ["avoid", "given", "groups"])
 def test_what_is_known_beside_y_is_that_of_the_rows_with_y(name):
     values = RNG.integers(0, 12, N) if name == "groups" else RNG.normal(size=N)

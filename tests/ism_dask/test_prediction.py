@@ -391,3 +391,11 @@ def test_the_sign_of_y_does_not_decide_the_answer(n, d, kernel):
     one, other = (clone(model).fit(X, each.squeeze()) for each in (y, -y))
     assert one.objective_ == other.objective_
     assert_array_equal(one.components_, other.components_)
+
+
+def test_classes_that_the_rows_of_the_advice_lack():
+    """Of these rows, 600 judge the fit."""
+    rows, rare = np.random.default_rng(0).normal(size=(1500, 4)), np.zeros(1500, dtype=int)
+    rare[700] = 1
+    with pytest.warns(ComponentsWarning, match="y may not depend on X at all"):
+        PredictiveIKDR(1).fit(rows, rare)
