@@ -145,17 +145,17 @@ def _check_arguments() -> None:
 def _message(error: Exception) -> str:
     package = type(error).__module__.split(".")[0]
     if package in _OWN_PACKAGES or (type(error) in _BUILTIN_ERRORS and str(error)):
-        return _with_flags(str(error), getattr(error, "settings", ()))
+        return _with_flags(str(error), getattr(error, "settings", None))
     return f"{type(error).__name__}: {error} (--debug shows where)"
 
 
-def _with_flags(message: str, settings: Sequence[str]) -> str:
-    """Return a message with options of the command in place of these settings, such as `run`."""
+def _with_flags(message: str, settings: Sequence[str] | None) -> str:
+    """Return a message with options of the command in place of these settings, None for all."""
     commands: dict[str, Any] = vars(typer.main.get_command(app))["commands"]
     command = commands.get(next(iter(sys.argv[1:]), ""))
     params = [] if command is None else command.params
     for each in params:
-        if each.param_type_name == "option" and each.name in settings:
+        if each.param_type_name == "option" and (settings is None or each.name in settings):
             message = message.replace(f"`{each.name}`", f"`{each.opts[0]}`")
     return message
 

@@ -62,9 +62,10 @@ def plan_folds(
     """
     smallest = int(labelled.class_sizes.min())
     if smallest < folds:
+        expected = f"at most {smallest}" if smallest > 1 else "two rows of each class, or more"
         raise SettingsError(
-            f"`folds` is {folds}, but the smallest class of {labelled.data.name} has "
-            f"{smallest} rows and each fold needs one; expected at most {smallest}",
+            f"`folds` is {folds} and each fold needs a row of every class, but the smallest of "
+            f"{labelled.data.name} has {smallest}; expected {expected}",
             "folds",
         )
     if groups is not None and len(np.unique(groups)) < folds:

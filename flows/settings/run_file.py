@@ -76,7 +76,6 @@ TABLES: Mapping[str, Any] = {
 }
 FitTable, CrossvalTable, ClusterTable = TABLES.values()
 
-
 _share_setting = partial(setting, ge=0, le=1)
 
 

@@ -145,7 +145,7 @@ def _decided(
         raise TableError(f"{table.description} has no rows")
     if not scan.rows_stored:
         raise TableError(
-            f"each row of {table.description} lacks a value: missing='drop' keeps none"
+            f"each row of {table.description} lacks a value: `missing` drop keeps none", "missing"
         )
     scanned = [scan.columns[name] for name in features]
     problems = [*_unfit_columns(scanned, scan.rows, options), *_gaps(scan, features, options)]
@@ -158,7 +158,7 @@ def _decided(
         except TableError as error:
             problems.append(str(error))
     if problems:
-        raise TableError("; ".join(problems), "missing")
+        raise TableError("; ".join(problems), "missing", "target")
     used = {*features, *options.apart, *options.keep}
     types = [table.schema.field(name).type for name in features]
     schema = TableSchema(
@@ -246,7 +246,7 @@ def _label(column: Column, options: TableOptions) -> Column:
     numeric = column.kind == NUMBER
     if numeric and options.target == CLASSES and not column.whole:
         raise TableError(
-            f"the label {column.name!r} has decimals, or numbers beyond 2^53; target='classes' "
+            f"the label {column.name!r} has decimals, or numbers beyond 2^53; `target` classes "
             "needs whole numbers or texts"
         )
     many = column.overflows or len(column.counts) > MAX_WHOLE_CLASSES
@@ -254,7 +254,7 @@ def _label(column: Column, options: TableOptions) -> Column:
     if unclear and column.name == options.label[0]:  # another may be an age to avoid
         raise TableError(
             f"the label {column.name!r} has more than {MAX_WHOLE_CLASSES} different whole "
-            "numbers, which may be classes or numbers; give target='classes' or 'numbers'"
+            "numbers, which may be classes or numbers; give `target` classes or numbers"
         )
     is_date = column.kind == DATE
     has_numbers = is_date or (numeric and options.target == AUTO and not column.whole)
@@ -262,7 +262,7 @@ def _label(column: Column, options: TableOptions) -> Column:
         if column.kind == CATEGORY:
             raise TableError(
                 f"the label {column.name!r} holds texts, and its target needs numbers; name "
-                "another column, or give target='classes'"
+                "another column, or give `target` classes"
             )
         return replace(column, role=NUMBERS)
     if column.overflows:

@@ -136,7 +136,7 @@ def test_a_bound_that_says_nothing_is_null(here):
 
 def test_an_engine_that_cannot_serve(here):
     ended = here("fit", "wine", "--plain", *DEPENDENCE, "--engine", "closed_form")
-    assert "`engine`='closed_form' cannot serve this problem" in ended.failed(1)
+    assert "`--engine`='closed_form' cannot serve this problem" in ended.failed(1)
 
 
 def test_the_status_of_a_fit_is_in_its_summary_and_in_its_record(here):
@@ -223,6 +223,19 @@ def test_arguments_that_are_not_utf8_are_refused(here):
     for words in (("fit", "\udce9"), ("init", "x.toml", "--data", "\udce9.csv", "--json")):
         assert r"'\udce9" in here(*words).failed(2)
     assert "could not write" in here("init", "x" * 300).failed(1)
+
+
+def test_errors_of_the_library_name_options_and_what_is_expected_can_be(here, tmp_path):
+    few = here("fit", "wine", "--max-features", 1, "-q", 2, "--plain").failed(1)
+    assert "`--max-features` is 1, but 2 new features need 2 features or more" in few
+    table = tmp_path / "rare.csv"
+    table.write_text("x,z,y\n" + "".join(f"{n},{n % 5}.5,{n}\n" for n in range(30)))
+    unclear = here("ingest", table, "--label", "y", "--plain").failed(1)
+    assert "give `--target` classes or numbers" in unclear
+    table.write_text("x,z,y\n1,2.5,rare\n" + "2,1,a\n3,4,b\n" * 9)
+    assert here("ingest", table, "--label", "y", "--plain").status == 0
+    alone = here("crossval", "rare", "--folds", 3, "--plain").failed(2)
+    assert "the smallest of rare has 1; expected two rows of each class, or more" in alone
 
 
 def test_failures_of_transform(here, tmp_path):
