@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
-from fnmatch import fnmatch
+from fnmatch import filter as matching
 from functools import partial
 from itertools import accumulate, tee
 from pathlib import Path
@@ -95,11 +95,12 @@ def _feature_names(table: Table, options: TableOptions) -> list[str]:
     names = table.schema.names
     weights = () if options.weights is None else (options.weights,)
     roles = {"label": options.label, "drop": options.drop, "keep": options.keep, "weights": weights}
+    roles["columns"] = options.columns
     unknown = [
         f"`{role}` has {name!r}; {did_you_mean(name, names)}".rstrip("; ")
         for role, given in roles.items()
         for name in given
-        if name not in names
+        if name not in names and not (role == "columns" and matching(names, name))
     ]
     if unknown:
         columns = ", ".join(names[:8]) + (", ..." if len(names) > 8 else "")
@@ -107,12 +108,8 @@ def _feature_names(table: Table, options: TableOptions) -> list[str]:
             f"{'; '.join(unknown)}; {table.description} has the columns {columns}", *roles
         )
     apart = {*options.apart, *options.drop, *options.keep}
-    patterns = options.columns or ("*",)
-    chosen = [
-        name
-        for name in names
-        if name not in apart and any(fnmatch(name, pattern) for pattern in patterns)
-    ]
+    wanted = {name for each in options.columns or ("*",) for name in matching(names, each)}
+    chosen = [name for name in names if name in wanted - apart]
     if not chosen:
         raise TableError(f"{table.description} has no column left that could be a feature")
     return chosen
