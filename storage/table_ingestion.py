@@ -143,9 +143,10 @@ def _find_stored(name: str, options: TableOptions, files: Sequence[SourceFile]) 
     data = _open_complete(name)
     if data is None or _is_made_from(data, files, options):
         return data
+    how = "with other options" if _is_made_from(data, files, None) else "as it was then"
     raise StorageError(
-        f"a data set {name!r} is stored already, from {data.info.source or 'another source'} as "
-        "it was then; replace it with --force (force=True), or choose another name"
+        f"a data set {name!r} is stored already, from {data.info.source or 'another source'} "
+        f"{how}; replace it with --force (force=True), or choose another name"
     )
 
 

@@ -227,7 +227,7 @@ class TransformSettings(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        import_choices().check_source(self.source, self.split)
+        import_choices().check_source(self.source, self.split, "source")
 
 
 # The work pool of `ism-dask up`.

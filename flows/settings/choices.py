@@ -20,7 +20,7 @@ from storage.tables.files import has_table_suffix
 from storage.tables.schema import TableOptions, label_key
 
 
-def check_source(dataset: str, split: str | None) -> None:
+def check_source(dataset: str, split: str | None, name: str = "dataset") -> None:
     """Raise SettingsError unless it is a table, or the registry has that data set and split.
 
     Without a split, it may also be a data set that is stored.
@@ -32,9 +32,9 @@ def check_source(dataset: str, split: str | None) -> None:
             )
         return
     try:
-        stored = exists_settled(dataset_path(folder_of(safe_name(dataset, "dataset"), split)))
+        stored = exists_settled(dataset_path(folder_of(safe_name(dataset, name), split)))
     except (LookupError, UnsafeName) as error:
-        raise SettingsError(str(error), "split", "dataset") from error
+        raise SettingsError(str(error), "split", name) from error
     if split is not None and dataset not in DATASETS:
         raise SettingsError(
             f"`split` is {split!r}, but {dataset!r} is no data set with splits: leave it out, or "
@@ -42,7 +42,7 @@ def check_source(dataset: str, split: str | None) -> None:
             "split",
         )
     if dataset not in DATASETS and not stored:
-        check_choice("dataset", dataset, dataset_names())
+        check_choice(name, dataset, dataset_names())
 
 
 def is_table(source: str) -> bool:

@@ -36,9 +36,13 @@ _ADVICE = {
 }
 _GLOB = frozenset("*?[")
 # What pyarrow says before the reason why it cannot open a file; the path is all that matters.
-_WORDY = re.compile(r"Error creating dataset.*?input source '([^']*)': (?:Invalid: )?", re.DOTALL)
+_WORDY = re.compile(
+    r"(?:Error creating dataset.*?|Could not open CSV )input source '([^']*)': (?:Invalid: )?", re.S
+)
 # How pyarrow words a cell that does not fit the type of its column.
 _MISFIT = re.compile(r"column #?'?(.+?)'?: .*?conversion error to (.+?): invalid value '(.*)'")
+# What it calls the types of columns, in words.
+_KINDS = {"double": "numbers", "bool": "booleans", "date32[day]": "dates"}
 # How it says that a text is in another encoding.
 NOT_UTF8 = "invalid UTF8 data"
 # What a file system may record of a file's version, best first.
@@ -182,7 +186,7 @@ def _reason(error: Exception, names: Sequence[str]) -> str:
     number = int(column) if column.isdigit() else len(names)
     name = names[number] if number < len(names) else column
     return (
-        f"the column {name!r} has {value!r} among values of type {kind}; correct the value, "
+        f"the column {name!r} has {value!r} among {_KINDS.get(kind, kind)}; correct the value, "
         "or drop the column"
     )
 

@@ -261,6 +261,7 @@ def test_what_cannot_be_read_is_named(case):
     assert not list_datasets()
 
 
+LATE = b"x,y\n" + b"1,a\n" * 2**20 + b"oops,b\n"
 LONG = b"x,y\n" + b"1,a\n" * 2**19 + b"2,\xe4\n"
 
 
@@ -279,6 +280,7 @@ LONG = b"x,y\n" + b"1,a\n" * 2**19 + b"2,\xe4\n"
         ("a.csv", b"x,y\n1,a\n2\n", "cannot read .*a.csv"),
         ("a.csv.gz", gzip.compress(b"x,y\n1,a\n2,b\n", mtime=0)[:-9], "cannot read .*a.csv.gz: "),
         ("a.csv", b"x,y\n1,a\noops,b\n", "'oops'"),
+        pytest.param("a.csv", LATE, "'x' has 'oops' among numbers; correct", id="late"),
         ("a.csv", b"x,y\n", "has no rows"),
         ("a.csv", b"\n", "is empty"),
         ("a.csv", b"x;y\n1;2;3\n", r"has one column, 'x;y'.*--delimiter"),
@@ -311,7 +313,7 @@ def test_a_second_ingest_of_the_same_files_reads_nothing(tmp_path):
         patch.setattr("storage.tables.planning.scan_part", None)
         again = ingest_table(path, label="churned")
     assert again.data_hash == first.data_hash
-    with pytest.raises(StorageError, match="replace it with --force"):
+    with pytest.raises(StorageError, match="with other options; replace it with --force"):
         ingest_table(path, label="churned", drop=["id"])
     assert open_dataset("sales").data_hash == first.data_hash
     changed = ingest_table(path, label="churned", drop=["id"], force=True)
@@ -331,6 +333,13 @@ def test_rows_left_out_leave_no_level_and_no_class():
     assert data.class_names == {"is_it_": ("u", "v")}
     (label,) = TableSchema.from_json(data.info.table["schema"]).labels
     assert label.sizes == (2, 1)
+
+
+def test_a_part_without_a_line_is_named(tmp_path):
+    (tmp_path / "1.csv").write_text("x,c\n1,a\n")
+    (tmp_path / "2.csv").write_text("")
+    with pytest.raises(TableError, match=r"cannot read [^:]*: \S+2.csv: CSV parse error: Empty"):
+        ingest_table(tmp_path, "t")
 
 
 def test_parts_have_the_same_columns_and_types(tmp_path):
