@@ -122,16 +122,16 @@ def baseline_accuracies(
 ) -> dict[str, float]:
     """Return the share of held-out rows (m, d) classified correctly, by baseline of q features.
 
-    Baselines that would take too long are left out, and all of those that need the rows in memory
-    if the rows are read from disk.
+    Baselines that would take too long are left out, LDA if there are no more rows than classes, and
+    all of those that need the rows in memory if the rows are read from disk.
     """
-    n, d = train.shape
+    (n, d), (classes, sizes) = train.shape, np.unique(y, return_counts=True)
     in_memory = isinstance(train, np.ndarray) and isinstance(held_out, np.ndarray)
-    lda = LinearDiscriminantAnalysis(n_components=min(q, len(np.unique(y)) - 1))
+    lda = LinearDiscriminantAnalysis(n_components=min(q, len(classes) - 1))
     # The features of each, and the number of multiplications of its fit.
     baselines: dict[str, tuple[list[BaseEstimator], float]] = {
         "PCA": ([PCA(min(q, n), random_state=0)], float(n) * d**2),
-        "LDA": ([lda], float(n) * d**2),
+        "LDA": ([lda], float(n) * d**2 if n > len(classes) else np.inf),
         "all features": ([], float(n) ** 2 * d),
     }
     accuracies = {}
@@ -142,7 +142,6 @@ def baseline_accuracies(
                 # LDA warns of columns that depend on others, which do not hinder it.
                 warnings.simplefilter("ignore", UserWarning)
                 accuracies[name] = float(model.fit(train, y).score(held_out, truth))
-    classes, sizes = np.unique(y, return_counts=True)
     accuracies["chance"] = float(np.mean(truth == classes[sizes.argmax()]))
     return accuracies
 

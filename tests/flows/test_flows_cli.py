@@ -234,6 +234,11 @@ def test_errors_of_the_library_name_options_and_what_is_expected_can_be(here, tm
     assert "give `--target` classes or numbers" in unclear
     table.write_text("x,z,y\n1,2.5,rare\n" + "2,1,a\n3,4,b\n" * 9)
     assert here("ingest", table, "--label", "y", "--plain").status == 0
+    rows = "1,3,p\n2,1,q\n3,2,p\n5,2,q\n4,9,q\n"
+    table.with_name("five.csv").write_text(f"x,z,y\n{rows}")
+    assert here("ingest", table.with_name("five.csv"), "--label", "y", "--plain").status == 0
+    found = here("crossval", "five", "--folds", 2, "--plain", "--json").answer["results"]
+    assert ["LDA" in fold["baselines"] for fold in found] == [False, True]
     alone = here("crossval", "rare", "--folds", 3, "--plain").failed(2)
     assert "the smallest of rare has 1; expected two rows of each class, or more" in alone
 

@@ -163,7 +163,7 @@ def test_baselines_that_take_too_long_are_left_out_and_named(monkeypatch):
     assert [row[0] for row in block.tables[0].rows] == ["prediction", "PCA", "LDA", "chance"]
     one_row, note = block.notes
     assert one_row.startswith("One row of 18 is 0.0556 of the accuracy: ")
-    assert note.endswith("178 rows of 13 columns are too many: all features.")
+    assert note.endswith("178 rows of 13 columns are too many or too few: all features.")
 
 
 def test_both_criteria_are_fitted_to_the_same_folds():
