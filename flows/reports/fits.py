@@ -281,7 +281,7 @@ def row_table(explained: ExplainedRow, caption: str) -> Table:
     if others := explained.n_columns - len(shown):
         lines.append((count_noun(others, "other"), "", new - sum(added for *_, added in lines)))
     *rows, foot = (
-        (name, value, *(f"{each:+.3g}" for each in added))
+        (name, value, *(f"{each + 0.0:+.3g}" for each in added))  # + 0.0: no "-0"
         for name, value, added in [*lines, (f"row {explained.row}", "", new)]
     )
     names = ("column", "value", *map(new_feature, range(len(new))))

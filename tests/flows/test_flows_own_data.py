@@ -287,7 +287,7 @@ def test_hints_of_what_was_overlooked(here, sales, tmp_path):
     shown = here("ingest", path, "--dry-run").words
     for part in (
         "columns are separated by semicolons; decimals have commas; the encoding is utf-16",
-        "'id', 'customerId' look like a number of each row, which explains nothing: leave them",
+        "'id', 'customerId' look like a number of each row, which explains nothing: --drop",
         "no --label is given, and 'churned' looks like one",
     ):
         assert part in shown

@@ -10,8 +10,9 @@ import pytest
 from support import store_own
 
 from flows.errors import FlowError
+from flows.reports.fits import row_table
 from flows.reports.summary import View, summary_of
-from flows.results.runs import column_names
+from flows.results.runs import ColumnOfRow, ExplainedRow, column_names
 from flows.runs.crossval import run_crossval
 from flows.runs.fit import run_fit
 from flows.settings.runs import CrossvalSettings, FitSettings
@@ -134,6 +135,12 @@ def test_a_row_is_explained_by_what_its_columns_add(here, run, columns):
     assert [line[0] for line in shown[:-1]][:20] == [names[j] for j in order[:20]]
     *parts, whole = (np.array(line[-added.shape[1] :], dtype=float) for line in shown)
     np.testing.assert_allclose(np.sum(parts, axis=0), whole, atol=0.02)
+
+
+def test_a_column_without_a_weight_adds_no_minus_and_one_column_is_no_others():
+    column = ColumnOfRow(feature="age", value=-1.0, added=(-0.0,))
+    row = ExplainedRow(row=0, new_features=(0.5,), n_columns=2, columns=(column,))
+    assert row_table(row, "").rows == (("age", "-1", "+0"), ("1 other", "", "+0.5"))
 
 
 @pytest.mark.parametrize("run", ["mine", "cluster"])
