@@ -213,7 +213,7 @@ def with_label(
     are read as it says: classes that are named by numbers are numbers to a target of numbers.
     """
     label = data.info.default_label if name is None else name
-    names = split_names(label)
+    names = tuple(n if n in data.labels else label_key(n) for n in split_names(label))
     unknown = [each for each in names if each not in data.labels]
     if unknown or not names:
         labels = ", ".join(data.labels) or "no labels"

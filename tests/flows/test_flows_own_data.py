@@ -73,6 +73,15 @@ def test_a_table_of_few_rows_is_fitted_without_intervals_and_is_not_sure(here, s
     ).failed(2)
 
 
+def test_the_label_of_a_stored_table_has_the_name_of_its_column(here, sales, tmp_path):
+    table = tmp_path / "left.csv"
+    sales.rename(columns={"churned": "left us?"}).to_csv(table, index=False)
+    assert here("ingest", table, "--label", "left us?", "--drop", "id", "--plain").status == 0
+    for source in ("left", table):
+        words = ("fit", source, "--label", "left us?", "-q", 1, "--plain", "--force", "--json")
+        assert here(*words, *DEPENDENCE).answer["label"] == "left_us_"
+
+
 def test_three_commands_from_a_table_to_new_features(here, sales, tmp_path):
     _fit(here, tmp_path)
     data = open_dataset("sales")
