@@ -197,17 +197,18 @@ def _from_folder(folder: Path, value: Any, key: str = "") -> Any:
 
 
 def _check_outputs(path: Path, flow: str, file: Any) -> None:
-    """Raise SettingsError if a file to write is one to read, or the run file itself."""
+    """Raise SettingsError if a file to write is one to read, the run file, or another output."""
     if flow == "crossval" and file.transform:
         raise SettingsError("crossval saves no W to project rows with; use [fit]")
     outputs = {f"transform[{n}].out": each.out for n, each in enumerate(file.transform)}
     if file.report is not None:
         outputs["report"] = file.report
     sources = (file.data.source, *(each.source for each in file.transform))
-    read = {path.resolve(), *(Path(each).resolve() for each in sources)}
+    taken = {path.resolve(), *(Path(each).resolve() for each in sources)}
     for key, out in outputs.items():
-        if out.resolve() in read:
-            raise SettingsError(f"`{key}` is {str(out)!r}, which the run reads")
+        if out.resolve() in taken:
+            raise SettingsError(f"`{key}` is {str(out)!r}, which the run reads, or writes twice")
+        taken.add(out.resolve())
 
 
 def _settings(flow: str, file: Any, **given: Any) -> SavedRunSettings:

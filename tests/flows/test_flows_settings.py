@@ -104,6 +104,7 @@ def test_a_run_file_runs_from_the_table_to_the_outputs(here, run_file):
         ('out = "same.npy"', 'out = "x.npy"\nunseen = "all"', "`transform[1].unseen` is 'all'"),
         ('out = "same.npy"', "", "`transform[1].out` is missing"),
         ('out = "same.npy"', 'out = "same.xls"', "`transform[1].out` is "),
+        ('out = "same.npy"', 'out = "./new.parquet"', "which the run reads, or writes twice"),
         ("[fit]", "[fits]", "expected one table [fit] or [crossval] or [cluster]"),
         ("[fit]", "[crossval]\n[fit]", "[fit] and [crossval]; expected one table"),
         ("[fit]", "[crossval]", "crossval saves no W"),
