@@ -13,7 +13,6 @@ from ism_dask.estimators.prediction_fit import training_rows, with_features
 from ism_dask.estimators.problem import SupervisedProblem
 from ism_dask.estimators.training_rows import Target, TrainingRows
 from ism_dask.records.fit_report import Certificate
-from ism_dask.rows.raw import number_of_blocks
 from ism_dask.selection.rules import RULES
 from ism_dask.solvers.ascent import residual_limit
 from ism_dask.solvers.certificates import certify
@@ -100,4 +99,4 @@ class FittedMaximum:
         keys = self.target.keys
         most = max(RULES.curvature_rows, RULES.curvature_rows_per_weight * self.tangents.size)
         numbers = rows.some(keys, rows.counting, most)
-        return rows.blocks(self.target, numbers, number_of_blocks(len(numbers)))
+        return rows.blocks(self.target, numbers, max(1, len(numbers) // RULES.curvature_block))

@@ -384,6 +384,7 @@ def test_rows_that_are_not_those_of_the_fit_are_refused(make):
 def test_some_rows_give_the_intervals_of_all(monkeypatch):
     """With the seed that a generator drew: another one deals other blocks, of another J."""
     monkeypatch.setattr("ism_dask.rows.raw.BLOCK_ROWS", 100)
+    monkeypatch.setitem(vars(RULES), "curvature_block", 100)
     X, y = _line(400)
     model = PredictiveIKDR(1, max_features=None, random_state=np.random.RandomState(0)).fit(X, y)
     assert model.certify(X, y).residual == pytest.approx(model.residual_, rel=1e-3)
@@ -395,3 +396,14 @@ def test_some_rows_give_the_intervals_of_all(monkeypatch):
     ratio = np.divide(some.standardized_interval, sure.standardized_interval)
     assert ((ratio > 0.75) & (ratio < 1.33)).all()
     assert not np.array_equal(some.shares_low, sure.shares_low)
+
+
+def test_fewer_than_two_thousand_rows_are_one_block(monkeypatch):
+    """A regression of a block explains less than that of all rows: its error would be too large."""
+    X, y = _line(1500)
+    model = PredictiveIKDR(1, kernel=Gaussian(0.5), target="linear", max_features=None).fit(X, y)
+    whole = intervals(model, X, y).standardized_distances
+    monkeypatch.setitem(vars(RULES), "curvature_block", 1500)
+    assert_array_equal(whole, intervals(model, X, y).standardized_distances)
+    monkeypatch.setitem(vars(RULES), "curvature_block", 100)
+    assert np.median(intervals(model, X, y).standardized_distances) > 1.1 * np.median(whole)
