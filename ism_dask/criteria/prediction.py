@@ -205,8 +205,8 @@ class RidgeRegression:
         if factor is None:
             raise ValueError(
                 f"the kernel matrix of {rows.n_rows} rows with the ridge {self.ridge:g} is not "
-                "positive definite in double precision; take a larger ridge, or a kernel that is "
-                "positive definite"
+                "positive definite in double precision; take a lower degree, a larger ridge, or a "
+                "kernel that is positive definite"
             )
         return K, factor
 

@@ -228,6 +228,8 @@ def test_arguments_that_are_not_utf8_are_refused(here):
 def test_errors_of_the_library_name_options_and_what_is_expected_can_be(here, tmp_path):
     few = here("fit", "wine", "--max-features", 1, "-q", 2, "--plain").failed(1)
     assert "`--max-features` is 1, but 2 new features need 2 features or more" in few
+    steep = here("fit", "wine", "--kernel", "polynomial", "--degree", 20, "-q", 1, "--plain")
+    assert "take a lower degree" in steep.failed(1)
     table = tmp_path / "rare.csv"
     table.write_text("x,z,y\n" + "".join(f"{n},{n % 5}.5,{n}\n" for n in range(30)))
     unclear = here("ingest", table, "--label", "y", "--plain").failed(1)
