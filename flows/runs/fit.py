@@ -39,10 +39,9 @@ def fit_and_save(
         fitted = fit(settings, X, y, part, start=start, weights=weights, sides=sides)
         model, q = fitted.model, len(fitted.model.components_)
         free = (int(model.get_support().sum()) - q) * q
-        rows = len(y) if weights is None else np.count_nonzero(weights)
         is_served = isinstance(model, PredictiveIKDR) and model.converged_
-        has_some = 0 < free <= RULES.most_weights and rows >= RULES.fewest_rows
-        if not is_served or not has_some:
+        has_rows = model.report_.residual_rows >= RULES.fewest_rows  # copies count as one
+        if not (is_served and has_rows and 0 < free <= RULES.most_weights):
             return fitted, None
         return fitted, intervals(fitted.model, X, y, sample_weight=weights, **sides)
 

@@ -61,7 +61,8 @@ def test_a_table_of_few_rows_is_fitted_without_intervals_and_is_not_sure(here, s
     table = sales.drop(columns=["id", "region"]).assign(w=np.arange(N) < 15)
     table.drop(columns="w")[:15].to_csv(tmp_path / "few.csv", index=False)
     table.to_csv(tmp_path / "weighted.csv", index=False)
-    for name, options in (("few", ()), ("weighted", ("--weights", "w"))):
+    pd.concat([table[:15]] * 2).drop(columns="w").to_csv(tmp_path / "copies.csv", index=False)
+    for name, options in (("few", ()), ("weighted", ("--weights", "w")), ("copies", ())):
         here("ingest", tmp_path / f"{name}.csv", "--label", "churned", *options, "--plain")
         shown = here("fit", name, "-q", 1, "--plain")
         assert shown.status == 0, shown.err
