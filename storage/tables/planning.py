@@ -107,9 +107,10 @@ def _feature_names(table: Table, options: TableOptions) -> list[str]:
         raise TableError(
             f"{'; '.join(unknown)}; {table.description} has the columns {columns}", *roles
         )
-    apart = {*options.apart, *options.drop, *options.keep}
-    wanted = {name for each in options.columns or ("*",) for name in matching(names, each)}
-    chosen = [name for name in names if name in wanted - apart]
+    # A name such as "weight [kg]" is a pattern, too, but not of itself.
+    wanted = {name for each in options.columns or ("*",) for name in (each, *matching(names, each))}
+    wanted.difference_update(options.apart, options.drop, options.keep)
+    chosen = [name for name in names if name in wanted]
     if not chosen:
         raise TableError(f"{table.description} has no column left that could be a feature")
     return chosen

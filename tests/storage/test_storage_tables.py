@@ -415,6 +415,7 @@ def test_text_files_as_people_write_them(case, tmp_path):
             {"x": [1, 2, 3], "c=NA": [1, 0.5, 0], "c=b": [0, 0.5, 1]},
         ),
         ("x_1,x_2,z\n1,3,1\n2,5,2\n", {"columns": "x_*"}, {"x_1": [1, 2], "x_2": [3, 5]}),
+        ("x [m],z\n1,3\n2,5\n", {"columns": "x [m]"}, {"x [m]": [1, 2]}),
     ],
 )
 def test_texts_are_read_as_they_are_meant(tmp_path, monkeypatch, text, options, expected):
