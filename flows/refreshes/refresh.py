@@ -248,9 +248,7 @@ def rollback(run: str) -> RefreshResult:
     with publishing(name) as history:
         target = history.before if is_name else run
         if target is None:
-            raise FlowError(
-                f"no run of {name!r} was published before {history.published or 'that'}"
-            )
+            raise FlowError(f"{name!r} has no earlier published run to go back to")
         records = {each.run: each for each in history.records if each.run}
         if target not in records:
             have = ", ".join(each for each in records if not records[each].pruned)

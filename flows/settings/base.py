@@ -201,10 +201,11 @@ class IngestSettings(DataSettings):
 
 
 def _check_format(out: Path, name: str) -> None:
-    if out.suffix.lower() not in (known := (".csv", ".npy", ".parquet", ".feather", ".arrow")):
-        endings = " or ".join(known)
+    known = (".csv", ".npy", *import_choices().COLUMNAR)
+    if out.suffix.lower() not in known:
         raise SettingsError(
-            f"`{name}` is {str(out)!r}; expected a file name that ends in {endings}", name
+            f"`{name}` is {str(out)!r}; expected a file name that ends in {' or '.join(known)}",
+            name,
         )
 
 

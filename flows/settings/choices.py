@@ -16,7 +16,7 @@ from ism_dask.kernels import KERNELS, Kernel
 from ism_dask.linalg.subspaces import ROTATIONS
 from storage import StorageError, UnsafeName, dataset_path, list_datasets, safe_name
 from storage.atomic import exists_settled
-from storage.tables.files import has_table_suffix
+from storage.tables.files import COLUMNAR, has_table_suffix
 from storage.tables.schema import TableOptions, label_key
 
 

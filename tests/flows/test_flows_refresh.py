@@ -178,7 +178,7 @@ def test_a_rollback_publishes_an_earlier_run(here, run_file):
     assert (run_file.parent / "new.csv").read_text() != before
     assert History("sales").published == "sales-0001"
     assert model_hash("sales") == model_hash("sales-0001")
-    assert "no run of 'sales' was published before" in here(
+    assert "'sales' has no earlier published run to go back to" in here(
         "history", "sales", "--rollback"
     ).failed(1)
     # Without the run file, or with a table that the earlier run cannot read, they are stale.
