@@ -60,7 +60,7 @@ class FittedMaximum:
         """The covariance (p, p) of the turns of W from one sample of rows to another."""
         hessian, influences = self.curvature
         # The slope of all rows varies less than that of some.
-        return turn_covariance(hessian, self.share * influences.T @ influences)
+        return turn_covariance(hessian, self.share * (influences.T @ influences))
 
     @cached_property
     def certificate(self) -> Certificate:

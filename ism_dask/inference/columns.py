@@ -120,7 +120,7 @@ class ColumnsBeyond:
         basis[columns, inside.shape[1] + np.arange(len(columns))] = 1.0
         regression, tangents = self.maximum.regression, Tangents(self.weights, basis)
         hessian, influences = curvature(regression, tangents, self.blocks)
-        slopes = self.maximum.share * influences.T @ influences
+        slopes = self.maximum.share * (influences.T @ influences)
         sizes = [block.size for block in self.blocks]
         products = [block.size * regression.explained(block, self.weights).product
                     for block in self.blocks]  # fmt: skip
