@@ -74,12 +74,12 @@ def _start(settings: FitSettings, data: Dataset, start: Model | None) -> Model |
     if settings.start_from is None:
         return None
     start = start or load_model(settings.start_from)
-    has = {"criterion": start.config.get("criterion", DEPENDENCE)}
-    for name, value in {**has, "n_components": len(start.components)}.items():
+    criterion, q = start.config.get("criterion", DEPENDENCE), len(start.components)
+    for name, value in (("criterion", criterion), ("n_components", q)):
         if getattr(settings, name) not in (None, value):
             raise SettingsError(
                 f"`start_from` is {settings.start_from!r}, a fit with `{name}` {value}; give "
-                f"the same, or leave one of them out",
+                "the same, or leave one of them out",
                 "start_from",
                 name,
             )

@@ -270,8 +270,8 @@ def supervised_problem(
     weights = row_weights(y, parameters.target, parameters.class_weight, sample_weight)
     if weights is not None:
         counts[has_y] = weights
-    if np.count_nonzero(counts[has_y]) < 2:
-        raise ValueError(f"`y` counts in one row of {len(has_y)} alone; a fit needs two or more")
+    if (n := np.count_nonzero(counts[has_y])) < 2:
+        raise ValueError(f"`y` counts in {n} of {len(has_y)} rows; a fit needs two or more")
     X, gaps = without_gaps(parameters.missing, X, names, counts)
     X, others = _parted(X, has_y, counts)
     avoid, given = (

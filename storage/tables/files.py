@@ -42,7 +42,7 @@ _WORDY = re.compile(
 # How pyarrow words a cell that does not fit the type of its column.
 _MISFIT = re.compile(r"column #?'?(.+?)'?: .*?conversion error to (.+?): invalid value '(.*)'")
 # What it calls the types of columns, in words.
-_KINDS = {"double": "numbers", "bool": "booleans", "date32[day]": "dates"}
+_KINDS = {"double": "numbers", "bool": "booleans", "date32": "dates", "timestamp": "times"}
 # How it says that a text is in another encoding.
 NOT_UTF8 = "invalid UTF8 data"
 # What a file system may record of a file's version, best first.
@@ -186,8 +186,8 @@ def _reason(error: Exception, names: Sequence[str]) -> str:
     number = int(column) if column.isdigit() else len(names)
     name = names[number] if number < len(names) else column
     return (
-        f"the column {name!r} has {value!r} among {_KINDS.get(kind, kind)}; correct the value, "
-        "or drop the column"
+        f"the column {name!r} has {value!r} among {_KINDS.get(kind.split('[')[0], kind)}; correct "
+        "the value, or drop the column"
     )
 
 

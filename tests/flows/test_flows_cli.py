@@ -225,7 +225,7 @@ def test_arguments_that_are_not_utf8_are_refused(here):
     assert "could not write" in here("init", "x" * 300).failed(1)
 
 
-def test_errors_of_the_library_name_options_and_what_is_expected_can_be(here, tmp_path):
+def test_errors_of_the_library_name_options_and_expect_what_is_possible(here, tmp_path):
     few = here("fit", "wine", "--max-features", 1, "-q", 2, "--plain").failed(1)
     assert "`--max-features` is 1, but 2 new features need 2 features or more" in few
     steep = here("fit", "wine", "--kernel", "polynomial", "--degree", 20, "-q", 1, "--plain")

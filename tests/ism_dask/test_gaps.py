@@ -245,9 +245,9 @@ def test_rows_without_y_count_by_their_weights():
 @pytest.mark.parametrize("model", [PredictiveIKDR(1), hsic_model(1)])
 def test_one_row_is_not_enough(model):
     one = np.where(np.arange(N) == 5, 1.0, 0.0)
-    with pytest.raises(ValueError, match="`y` counts in one row of 178 alone"):
+    with pytest.raises(ValueError, match="`y` counts in 1 of 178 rows"):
         model.fit(X, np.where(one, 1.5, np.nan))
-    with pytest.raises(ValueError, match="`y` counts in one row of 178 alone"):
+    with pytest.raises(ValueError, match="`y` counts in 1 of 178 rows"):
         model.fit(X, Y, sample_weight=one)
 
 
