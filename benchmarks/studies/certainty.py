@@ -72,7 +72,7 @@ def certainty_unseen() -> Figure:
 
 
 def _judged(lines: list[Figure]) -> Figure:
-    numbers = {key: value for key, value in lines[-1].items() if key != "design"}
+    numbers = {key: lines[-1][key] for key in ("covered", "below", "above", "separated")}
     covered = _COVERED[0] <= numbers["covered"] <= _COVERED[1]
     return {
         **numbers,
