@@ -96,7 +96,5 @@ class FittedMaximum:
 
     def blocks_of(self, rows: TrainingRows) -> list[RowsInMemory]:
         """Return such blocks of rows (n, r)."""
-        keys = self.target.keys
-        most = max(RULES.curvature_rows, RULES.curvature_rows_per_weight * self.tangents.size)
-        numbers = rows.some(keys, rows.counting, most)
+        numbers = rows.some(self.target.keys, rows.counting, RULES.curvature_rows)
         return rows.blocks(self.target, numbers, max(1, len(numbers) // RULES.curvature_block))

@@ -242,8 +242,8 @@ class TrainingRows:
         """Return some of the rows (k,), in ascending order, as one block."""
         facts = (self.weights, self.groups)
         some = (None if fact is None else fact[rows] for fact in facts)
-        block = RowsInMemory(self._read(shards or self._precise, rows), target.Y[rows], *some)
-        return replace(block, numbers=rows)
+        X = self._read(shards or self._precise, rows)
+        return RowsInMemory(X, target.Y[rows], *some, numbers=rows)
 
     def blocks(self, target: Target, rows: Array, count: int) -> list[RowsInMemory]:
         """Return some of the rows (k,), in ascending order, dealt into blocks."""

@@ -62,7 +62,8 @@ class ColumnsBeyond:
     def influences(self) -> Array:
         """Return the influences (m, p) of rows on the slope along columns that are left out."""
         outside = np.delete(np.eye(len(self.weights)), self._taken, axis=1)
-        tangents = Tangents(self.weights, outside[:, : RULES.tried_weights])
+        most = RULES.tried_weights // self.weights.shape[1]
+        tangents = Tangents(self.weights, outside[:, :most])
         return curvature(self.maximum.regression, tangents, self.blocks)[1]
 
     @cached_property

@@ -156,10 +156,9 @@ class SelectionRules:
     rows_per_feature: int = 5
     tiny_ridge: float = 1e-9
 
-    # Rows from which the covariance of W is computed, at least, and for each free weight; and the
-    # fewest of a block. Small blocks explain less than all rows do, and tell of too large an error.
+    # The most rows from which the covariance of W is computed, and the fewest of a block of them.
+    # Small blocks explain less than all rows do, and tell of too large an error.
     curvature_rows: int = 10_000
-    curvature_rows_per_weight: int = 10
     curvature_block: int = 1_000
 
 
