@@ -58,8 +58,8 @@ def curvature(
 ) -> tuple[Array, Array]:
     """Return the second derivative (p, p) of 1 - J, and the influence (n, p) of rows on its slope.
 
-    They are those of the mean over blocks of rows, each with a regression of its own, in the order
-    of the blocks. Influences are those of groups of rows if a block has groups.
+    They are those of the mean over blocks of rows, each with a regression of its own. Influences
+    are in the order of the blocks, and those of groups of rows if a block has groups.
     """
     calls = [partial(block_curvature, regression, tangents, block) for block in blocks]
     parts = in_threads(calls, sum(block.n_rows for block in blocks))

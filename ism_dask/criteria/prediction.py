@@ -23,7 +23,8 @@ class RowsInMemory:
     """Rows X (n, d) in memory, with the Y (n, r) that is predicted of them.
 
     `weights` (n,) are all positive, None if all rows count alike. A row of weight 2 counts as two
-    equal rows. Rows of equal `groups` (n,) do not judge each other. In a fit, rows have `numbers`.
+    equal rows. Rows of equal `groups` (n,) do not judge each other. The `numbers` (n,) of rows are
+    their places among all rows of a fit.
     """
 
     X: Array

@@ -188,9 +188,9 @@ def intervals(
 ) -> Intervals:
     """Estimate how far W may be from the truth, and which features it surely contains.
 
-    It takes one pass over up to 10,000 rows of a fit of `PredictiveIKDR`: the curvature of J at W
-    and the influence of each row on its slope tell how W varies from one sample of rows to another
-    (the "sandwich").
+    It reads up to 10,000 rows of a fit of `PredictiveIKDR`: the curvature of J at W and the
+    influence of each row on its slope tell how W varies from one sample of rows to another (the
+    "sandwich").
 
     Parameters
     ----------
@@ -275,7 +275,7 @@ def _doubts(problem: SupervisedProblem, beyond: ColumnsBeyond) -> Iterator[str]:
     if rows < _ROWS_PER_WEIGHT * p:
         yield (
             f"there are {rows:,} {kind} for {p:,} free weights; the curvature tells how far noise "
-            f"turns W from about {_ROWS_PER_WEIGHT} for each. Take fewer features or new features"
+            f"turns W from about {_ROWS_PER_WEIGHT} for each. Take fewer features, old or new"
         )
     if advice := fitted.report_.weights_advice:
         yield f"{advice}. The intervals are those of a fit that shares their weight"
