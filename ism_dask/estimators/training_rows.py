@@ -241,9 +241,9 @@ class TrainingRows:
     def block(self, target: Target, rows: Array, shards: Shards | None = None) -> RowsInMemory:
         """Return some of the rows (k,), in ascending order, as one block."""
         facts = (self.weights, self.groups)
-        some = (None if fact is None else fact[rows] for fact in facts)
+        weights, groups = (None if fact is None else fact[rows] for fact in facts)
         X = self._read(shards or self._precise, rows)
-        return RowsInMemory(X, target.Y[rows], *some, numbers=rows)
+        return RowsInMemory(X, target.Y[rows], weights, groups, rows)
 
     def blocks(self, target: Target, rows: Array, count: int) -> list[RowsInMemory]:
         """Return some of the rows (k,), in ascending order, dealt into blocks."""
