@@ -112,7 +112,7 @@ def init(
 
     check_choice("flow", flow, list(FLOWS))
     check_free(file, force=force)
-    if data and not ("://" in data or Path(data).is_absolute()) and import_choices().is_table(data):
+    if data and "://" not in data and data[0] not in "/~" and import_choices().is_table(data):
         data = os.path.relpath(data, file.parent)  # where relative paths of the file start
     replace_synced(file, commented_run_file(flow, data, label, full=full))
     output.say(f"wrote {file}; run it with `ism-dask run {file}`")

@@ -132,10 +132,11 @@ def test_init_writes_a_path_from_the_folder_of_the_file(here, run_file, monkeypa
     monkeypatch.chdir(run_file.parent)
     Path("jobs").mkdir()
     Path("sales.csv").rename("sälés 1.csv")
-    for data, label in (("sälés 1.csv", "left us"), ("wine", "cultivar")):
-        assert (
-            here("init", "jobs/own.toml", "--data", data, "--label", label, "--force").status == 0
-        )
+    monkeypatch.setenv("HOME", str(run_file.parent))
+    for data in ("sälés 1.csv", "~/sälés 1.csv", "wine"):
+        label = "cultivar" if data == "wine" else "left us"
+        init = ("init", "jobs/own.toml", "--data", data, "--label", label, "--force")
+        assert here(*init).status == 0
         assert here("run", "jobs/own.toml", "--dry-run").status == 0
 
 
