@@ -69,9 +69,8 @@ def run_cluster(settings: ClusterSettings) -> ClusterResult:
 
 def count_clusters(settings: ClusterSettings, data: Dataset) -> int:
     """Return the number of clusters k: that of the settings, by default the number of classes."""
-    k, n = settings.n_clusters, len(data.X)
-    has_classes = any(y.dtype.kind in "ui" for y in data.labels.values())
-    if k is None and settings.label is None and not has_classes:
+    k, n, y = settings.n_clusters, len(data.X), data.y
+    if k is None and settings.label is None and (y is None or y.dtype.kind not in "ui"):
         raise SettingsError(f"{data.name} has no classes to count: say how many clusters, -k")
     if k is None or settings.label is not None:
         # A label that does not exist is an error even if its classes need not be counted.
