@@ -48,7 +48,7 @@ demo: $(DEMO)  ## Ten folds of Wine under Prefect on two Dask processes: ISM and
 
 install: $(READY)  ## Make .venv with the package and all that the tests need (some three minutes)
 
-test: $(READY)  ## Run the test suite (some five minutes on two cores)
+test: $(READY)  ## Run the test suite (three to four minutes on two cores)
 	$(BIN)/python -m pytest $(BESIDE) -m 'not chaos and not long'
 
 chaos: $(READY)  ## Run the long tests: processes and clusters are killed, files torn, servers stopped (an hour and a half)

@@ -47,7 +47,7 @@ Every measured figure, the target that was set beforehand, whether it was met, a
 it was not.
 `python -m benchmarks NAME` measures a figure again, and `make bench` most of them; both write
 [bench.json](bench.json) and this page from it. Ratios are medians of runs in turn, in one process.
-Larger tables are in `bench.json` alone.
+Larger tables are there alone.
 """
 
 
