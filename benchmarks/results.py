@@ -46,8 +46,8 @@ _HEAD = """\
 Every measured figure, the target that was set beforehand, whether it was met, and what was tried if
 it was not.
 `python -m benchmarks NAME` measures a figure again, and `make bench` most of them; both write
-[bench.json](bench.json) and this page from it. Ratios are medians of runs in turn, in one process.
-Larger tables are there alone.
+[bench.json](bench.json) and this page from it. Ratios are medians of runs in turn. Larger tables
+are in `bench.json` alone.
 """
 
 
@@ -192,8 +192,8 @@ def grid(lines: list[Figure]) -> str:
 
 
 def _cells(lines: list[Figure]) -> tuple[list[str], list[list[str]]]:
-    """Return the titles of the columns, which are the keys of all lines, and the rows as text."""
-    names = list(dict.fromkeys(name for line in lines for name in line))
+    """Return the titles of the columns, the keys of all lines but "ok", and the rows as text."""
+    names = list(dict.fromkeys(name for line in lines for name in line if name != "ok"))
     return [_words(name) for name in names], [
         [short(line.get(name)) for name in names] for line in lines
     ]

@@ -33,7 +33,7 @@ def test_a_notebook_shows_nothing_of_the_machine_that_ran_it(path):
     assert [cell["execution_count"] for cell in code] == [*range(1, len(code) + 1)]
     for each in outputs(notebook):
         assert each.get("name", "stdout") == "stdout"  # no warning either
-        assert not re.search(r"[\s'\"](/|~|\w:\\)\w|Warning", f" {text_of(each)}")
+        assert not re.search(r"[\s'\"](/|~|\w:\\)\w|\wWarning", f" {text_of(each)}")
         picture = each.get("data", {}).get("image/png", "")
         assert len(base64.b64decode(picture)) < 60_000
 

@@ -46,5 +46,4 @@ def _small(name: str, kernel: Kernel, kernel_name: str, limit: float) -> Figure:
         "milliseconds": 1e3 * median_seconds(runs),
         "required": limit,
         "n_iter": warm.model.n_iter_,
-        "engine": warm.model.engine_,
     }
