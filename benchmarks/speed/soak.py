@@ -41,9 +41,9 @@ max_turn = 1.0
 """
 # Rows of the table at first, and how many more it has each minute.
 _ROWS, _MORE_ROWS = 2_000, 10
-# A refresh is killed each so many minutes. The disk of the home, of this size, is full for one.
+# Minutes from one killed refresh to the next, and the size of the disk that is filled once.
 _KILL_EVERY, _DISK = 5, "2g"
-# By how much a mean may grow and still be called flat.
+# A mean that grows by no more than this factor is flat.
 _MOST_GROWN = 1.05
 
 Reading = dict[str, float]

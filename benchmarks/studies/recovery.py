@@ -43,7 +43,7 @@ _PIECES = Path("bench-results/recovery")
 _ALL = (*DESIGNS, *UNSEEN)
 _DRAWS, _UNSEEN_DRAWS, _PROCESSES = 10, 5, 2
 _LIMIT, _NEAR, _LEAST_NEAR = 0.09, 1.1, 14
-# A distance that is near the least that is possible is at most so many times that.
+# A distance is near the efficiency bound if it is at most this many times as large.
 _BY_BOUND = 1.3
 # The default may be this much further from the truth than the better of these two.
 _SIMPLE, _MOST_ABOVE = ("LDA", "PLS"), 0.05

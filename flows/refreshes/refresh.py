@@ -130,9 +130,9 @@ def _refreshed(settings: RefreshSettings, history: History) -> RefreshResult:
     data = ingest_changed(plan.ingest)
     last, schema = history.last_made, dumps(data.info.table and data.info.table["schema"])
     source = sha256(f"{data.data_hash}{schema}".encode()).hexdigest()
-    # What was published may be gone, or another fit may have taken its name.
-    stands = history.published or (last and last.state == SUSPICIOUS)
-    if last and stands and (last.source, last.settings, settings.force) == (source, decided, False):
+    # The last result is void if its run was removed, or if another fit has replaced it.
+    valid = history.published or (last and last.state == SUSPICIOUS)
+    if last and valid and (last.source, last.settings, settings.force) == (source, decided, False):
         return _unchanged(settings, history, last)
     published = None if saved_run_path(name) is None else load_model(name)
     run = refresh_run(name, 1 + len(history.runs))

@@ -28,7 +28,7 @@ from storage import Model
 
 # Columns in the table of the largest shares, and the title of the column of weights.
 _SHARES, _WEIGHTS = 10, "largest weights (standardised)"
-# How far the tails of p-values go is a guess below this.
+# Smaller p-values are shown as less than this: the tail of the test is not known that far.
 _LEAST_PVALUE = 1e-5
 # The most columns in the table of a row.
 _ROW_COLUMNS = 20

@@ -287,7 +287,7 @@ def test_nearly_equal_columns_raise_doubts():
 
 
 def _series(of_x, of_errors, seed):
-    """Draw rows in order of time: X and errors have these correlations with those before."""
+    """Draw a time series: X and the errors have these autocorrelations."""
     noise = np.random.default_rng(seed).normal(size=(200, 6))
     memory = np.r_[np.full(5, of_x), of_errors]
     for row in range(1, 200):
@@ -296,8 +296,8 @@ def _series(of_x, of_errors, seed):
 
 
 @pytest.mark.parametrize(("of_x", "of_errors"), [(0.8, 0.8), (0.9, 0.0), (0.0, 0.9), (0.0, 0.0)])
-def test_a_series_is_doubted_if_both_x_and_errors_last(of_x, of_errors):
-    """If one of them does, rows turn W as far as independent ones do. W of one column is fixed."""
+def test_a_series_is_doubted_if_x_and_errors_are_autocorrelated(of_x, of_errors):
+    """Correlation in one of them alone does not make W less certain."""
     for seed, most in ((0, None), (0, 1), (1, None), (1, 1), (3, None), (3, 1)):
         X, y = _series(of_x, of_errors, seed)
         model = PredictiveIKDR(1, kernel=Gaussian(2.0), target="linear", max_features=most)
@@ -312,7 +312,7 @@ def test_a_series_is_doubted_if_both_x_and_errors_last(of_x, of_errors):
 
 
 def test_independent_rows_in_order_of_their_classes_are_not_doubted():
-    """Rows of a class turn W alike, as W has no room for all differences of the classes."""
+    """Rows of one class influence W alike where W cannot separate all classes."""
     rng = np.random.default_rng(2)
     y = np.sort(rng.integers(0, 6, 300))
     X = (1.5 * rng.normal(size=(6, 8)))[y] + rng.normal(size=(300, 8))

@@ -393,8 +393,8 @@ def test_the_sign_of_y_does_not_decide_the_answer(n, d, kernel):
     assert_array_equal(one.components_, other.components_)
 
 
-def test_classes_that_the_rows_of_the_advice_lack():
-    """Of these rows, 600 judge the fit."""
+def test_a_rare_class_may_be_missing_from_the_rows_of_the_test():
+    """The test of independence has 600 of these rows."""
     rows, rare = np.random.default_rng(0).normal(size=(1500, 4)), np.zeros(1500, dtype=int)
     rare[700] = 1
     with pytest.warns(ComponentsWarning, match="y may not depend on X at all"):

@@ -120,7 +120,7 @@ def test_given_finds_the_direct_effect():
 
 
 def test_a_column_that_is_given_is_like_no_other():
-    """Nothing of it is left, so that its weight moves no row of the fit."""
+    """Its residual given itself is 0, and its weight does not change the new features."""
     rng = np.random.default_rng(3)
     X = rng.normal(size=(80, 6))
     y = np.digitize(X[:, 0] + 0.5 * X[:, 1] ** 2 + 0.2 * rng.normal(size=80), [0, 1])

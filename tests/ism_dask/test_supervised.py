@@ -120,7 +120,7 @@ def test_a_fitted_local_kernel_can_be_used_again():
 
 
 @pytest.mark.parametrize("make", [hsic_model, PredictiveIKDR])
-def test_a_score_that_cannot_be_says_why(make):
+def test_an_impossible_score_is_an_error_with_its_reason(make):
     with pytest.raises(NotFittedError, match="not fitted yet"):
         make(1).score(X, Y)
     with pytest.raises(ValueError, match=r"all 3 rows have the same `y` \('a'\): "):
