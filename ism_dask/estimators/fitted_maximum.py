@@ -23,7 +23,7 @@ class FittedMaximum:
     """The W of a fitted estimator on the rows of its fit, and how J changes around it."""
 
     rows: TrainingRows
-    every: TrainingRows  # with all features, of which the fit may have few
+    all_features: TrainingRows  # the same rows; W may have few of these features
     target: Target
     regression: RidgeRegression
     tangents: Tangents
@@ -33,9 +33,9 @@ class FittedMaximum:
         """Return the W of the problem's estimator; raise a ValueError if it is too large."""
         fitted = problem.parameters
         assert fitted.setting_ is not None  # every fit by prediction has one
-        rows = every = training_rows(problem)
+        rows = all_features = training_rows(problem)
         if fitted.report_.has_few_features:
-            rows = with_features(problem, every, fitted.get_support())
+            rows = with_features(problem, all_features, fitted.get_support())
         q = len(fitted.components_)
         rows.prepared.check_varying(q)
         size = (rows.prepared.n_varying - q) * q
@@ -48,7 +48,7 @@ class FittedMaximum:
         regression = rows.sample(target, q).regression(fitted.setting_)
         regression = replace(regression, scales=fitted.scales_)
         tangents = Tangents.at_weights(rows.prepared.lower(fitted.components_))
-        return cls(rows, every, target, regression, tangents)
+        return cls(rows, all_features, target, regression, tangents)
 
     @cached_property
     def curvature(self) -> tuple[Array, Array]:
@@ -59,8 +59,7 @@ class FittedMaximum:
     def turn_covariance(self) -> Array:
         """The covariance (p, p) of the turns of W from one sample of rows to another."""
         hessian, influences = self.curvature
-        # The slope of all rows varies less than that of some.
-        return turn_covariance(hessian, self.share * (influences.T @ influences))
+        return turn_covariance(hessian, self.slope_covariance(influences))
 
     @cached_property
     def certificate(self) -> Certificate:
@@ -78,16 +77,17 @@ class FittedMaximum:
             limit=residual_limit(value),
             has_constant=rows.prepared.n_constant > 0,
         )
-        if rows.are_one_block:
+        if len(self.blocks) == 1:  # it has all rows
             return certificate
         n = sum(block.n_rows for block in self.blocks)
         words = f"{certificate.reason}; the curvature is that of {n:,} rows, in blocks"
         return replace(certificate, reason=words)
 
-    @property
-    def share(self) -> float:
-        """The share of the rows that are in the blocks."""
-        return sum(block.n_rows for block in self.blocks) / len(self.rows.counting)
+    def slope_covariance(self, influences: Array) -> Array:
+        """Return the covariance (p, p) of the slope of all rows, by influences (m, p) of blocks."""
+        # The slope of all rows varies less than that of some.
+        share = sum(block.n_rows for block in self.blocks) / len(self.rows.counting)
+        return share * (influences.T @ influences)
 
     @cached_property
     def blocks(self) -> list[RowsInMemory]:

@@ -26,7 +26,7 @@ from ism_dask.rows.raw import is_sparse
 
 
 def rows_and_target(X: Any, y: Any, fewest: int) -> tuple[Array, Array]:
-    """Return X (n, d) and y as arrays, for a statistic of at least so many rows."""
+    """Return X (n, d) and y as arrays; raise a ValueError for less than the `fewest` rows."""
     X, y = map(on_this_host, (X, y))
     X = check_array(readable(X), ensure_min_samples=fewest, input_name="X")
     y = column_target(y, warn=False)

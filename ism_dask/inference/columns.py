@@ -24,8 +24,8 @@ from ism_dask.selection.rules import RULES
 
 
 @dataclass(frozen=True, eq=False)
-class ColumnsBeyond:
-    """A fit to some of all features, whose `components` (q, d) are 0 where it has left one out."""
+class ColumnTests:
+    """Tests of each feature of a fit, whose `components` (q, d) are 0 where it left one out."""
 
     maximum: FittedMaximum
     components: Array
@@ -33,14 +33,14 @@ class ColumnsBeyond:
     @cached_property
     def weights(self) -> Array:
         """The weights (v, q) of the features that vary."""
-        return self.components.T[self.maximum.every.prepared.affine.varying]
+        return self.components.T[self.maximum.all_features.prepared.affine.varying]
 
     @cached_property
     def blocks(self) -> list[RowsInMemory]:
         """Blocks of rows of all varying features."""
-        every = self.maximum.every
-        features = every.prepared.features[:, every.prepared.affine.varying]
-        return [replace(each, X=each.X @ features) for each in self.maximum.blocks_of(every)]
+        rows = self.maximum.all_features
+        features = rows.prepared.features[:, rows.prepared.affine.varying]
+        return [replace(each, X=each.X @ features) for each in self.maximum.blocks_of(rows)]
 
     def pvalues(self) -> Array:
         """Return the p-values (d,) of the hypotheses that y does not depend on a column.
@@ -49,7 +49,7 @@ class ColumnsBeyond:
         does not vary.
         """
         pvalues = np.ones(self.components.shape[1])
-        varying = np.flatnonzero(self.maximum.every.prepared.affine.varying)
+        varying = np.flatnonzero(self.maximum.all_features.prepared.affine.varying)
         left_out = np.setdiff1d(np.arange(len(varying)), self._taken)
         choices = len(varying) if len(left_out) else 1
         pvalues[varying[self._taken]] = np.minimum(choices * self._of_taken(), 1.0)
@@ -69,7 +69,7 @@ class ColumnsBeyond:
     @cached_property
     def _taken(self) -> Array:
         taken = self.maximum.rows.prepared.affine.varying
-        return np.flatnonzero(taken[self.maximum.every.prepared.affine.varying])
+        return np.flatnonzero(taken[self.maximum.all_features.prepared.affine.varying])
 
     @cached_property
     def _inner(self) -> Tangents:
@@ -121,11 +121,10 @@ class ColumnsBeyond:
         basis[columns, inside.shape[1] + np.arange(len(columns))] = 1.0
         regression, tangents = self.maximum.regression, Tangents(self.weights, basis)
         hessian, influences = curvature(regression, tangents, self.blocks)
-        slopes = self.maximum.share * (influences.T @ influences)
-        sizes = [block.size for block in self.blocks]
-        products = [block.size * regression.explained(block, self.weights).product
-                    for block in self.blocks]  # fmt: skip
-        slope = (2.0 * basis.T @ sum(products) / sum(sizes)).ravel()
+        slopes = self.maximum.slope_covariance(influences)
+        products = [b.size * regression.explained(b, self.weights).product for b in self.blocks]
+        size = sum(block.size for block in self.blocks)
+        slope = (2.0 * basis.T @ sum(products) / size).ravel()
         for number in range(len(columns)):
             own = inside.shape[1] * q + number * q + np.arange(q)
             free = np.concatenate([np.arange(inside.shape[1] * q), own])

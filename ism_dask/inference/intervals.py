@@ -18,7 +18,7 @@ from ism_dask.estimators.base import column_names
 from ism_dask.estimators.fitted_maximum import FittedMaximum
 from ism_dask.estimators.predictive import PredictiveIKDR
 from ism_dask.estimators.problem import SupervisedProblem
-from ism_dask.inference.columns import ColumnsBeyond
+from ism_dask.inference.columns import ColumnTests
 from ism_dask.linalg.cholesky import reused_matrices
 from ism_dask.linalg.subspaces import subspace_distance, subspace_shares
 from ism_dask.selection.rules import RULES
@@ -251,9 +251,9 @@ def intervals(
         prepared = maximum.rows.prepared
         turned = [prepared.lift(maximum.tangents.turned(each).T) for each in turns]
         replicates = [each / prepared.affine.scale for each in turned]
-        beyond = ColumnsBeyond(maximum, problem.parameters.components_)
-        pvalues = np.maximum(beyond.pvalues(), _unseen_pvalue(fitted))
-        doubts = tuple(_doubts(problem, beyond))
+        tests = ColumnTests(maximum, problem.parameters.components_)
+        pvalues = np.maximum(tests.pvalues(), _unseen_pvalue(fitted))
+        doubts = tuple(_doubts(problem, tests))
     return Intervals.from_replicates(fitted.on_host(), replicates, pvalues, doubts)
 
 
@@ -264,12 +264,12 @@ def _unseen_pvalue(fitted: PredictiveIKDR) -> float:
     return float(stats.norm.sf(fitted.selection_[0].explained / fitted.selection_[0].error))
 
 
-def _doubts(problem: SupervisedProblem, beyond: ColumnsBeyond) -> Iterator[str]:
+def _doubts(problem: SupervisedProblem, tests: ColumnTests) -> Iterator[str]:
     """Yield why intervals of a fit may be too short."""
     fitted = problem.parameters
-    rows, kind, p = len(problem.y), "rows", beyond.maximum.tangents.size
+    rows, kind, p = len(problem.y), "rows", tests.maximum.tangents.size
     if problem.groups is None:
-        yield from _serial_doubts(problem, beyond)
+        yield from _serial_doubts(problem, tests)
     else:
         rows, kind = len(np.unique(problem.groups)), "groups of rows"
     if rows < _ROWS_PER_WEIGHT * p:
@@ -293,13 +293,13 @@ def _doubts(problem: SupervisedProblem, beyond: ColumnsBeyond) -> Iterator[str]:
         )
 
 
-def _serial_doubts(problem: SupervisedProblem, beyond: ColumnsBeyond) -> Iterator[str]:
-    """Yield that neighbouring rows are alike, so that the slope varies more than they tell.
+def _serial_doubts(problem: SupervisedProblem, tests: ColumnTests) -> Iterator[str]:
+    """Yield a doubt if neighbouring rows are correlated: the slope then varies more than estimated.
 
-    It does not if X alone, or the errors of y alone, are like those of the row before.
+    Correlation in X alone, or in the errors of y alone, does not have this effect.
     """
-    maximum = beyond.maximum
-    influences = maximum.curvature[1] if maximum.tangents.size else beyond.influences()
+    maximum = tests.maximum
+    influences = maximum.curvature[1] if maximum.tangents.size else tests.influences()
     numbers = np.concatenate([block.numbers for block in maximum.blocks])
     places = numbers if problem.places is None else problem.places[numbers]
     # Rows that are sorted by y, as by class, may be independent at each y.

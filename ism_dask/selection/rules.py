@@ -157,7 +157,7 @@ class SelectionRules:
     tiny_ridge: float = 1e-9
 
     # The most rows from which the covariance of W is computed, and the fewest of a block of them.
-    # Small blocks explain less than all rows do, and tell of too large an error.
+    # A small block explains less than all rows do, and its estimate of the error is too large.
     curvature_rows: int = 10_000
     curvature_block: int = 1_000
 
