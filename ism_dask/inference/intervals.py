@@ -14,6 +14,7 @@ from sklearn.preprocessing import normalize
 from sklearn.utils.validation import check_is_fitted
 
 from ism_dask._types import Array
+from ism_dask._validation import check_open_interval
 from ism_dask.estimators.base import column_names
 from ism_dask.estimators.fitted_maximum import FittedMaximum
 from ism_dask.estimators.predictive import PredictiveIKDR
@@ -157,8 +158,7 @@ class Intervals:
 
         On average at most a share `fdr` of them is false.
         """
-        if not 0.0 < fdr < 1.0:
-            raise ValueError(f"`fdr` is {fdr!r}; expected a share above 0 and below 1, such as 0.1")
+        check_open_interval("`fdr`", fdr, 0, 1, "such as 0.1")
         return self.adjusted_pvalues <= fdr
 
     @property

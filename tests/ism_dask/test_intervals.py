@@ -241,8 +241,8 @@ def test_real_columns_are_found_by_any_order_of_columns(monkeypatch):
     monkeypatch.setitem(vars(RULES), "most_weights", 8)
     other = intervals(PredictiveIKDR(2).fit(X[:, order], y), X[:, order], y)
     assert_allclose(other.pvalues, sure.pvalues[order], rtol=1e-3, atol=1e-12)
-    for fdr in (0, 1.0):
-        with pytest.raises(ValueError, match="expected a share above 0 and below 1"):
+    for fdr in (0, 1.0, np.nan, "0.1"):
+        with pytest.raises(ValueError, match=rf"`fdr` must be a number in \(0, 1\).*got {fdr!r}"):
             sure.get_support(fdr)
 
 
