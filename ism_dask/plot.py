@@ -17,8 +17,8 @@ from ism_dask._validation import is_whole
 from ism_dask.estimators.base import IKDR, column_names
 from ism_dask.estimators.colored_mvu import ColoredMVU
 from ism_dask.estimators.input_rows import row_source
-from ism_dask.estimators.partial_targets import is_continuous
 from ism_dask.gamma.row_values import is_missing, on_this_host, target_as_array
+from ism_dask.gamma.target_input import is_continuous
 from ism_dask.inference.intervals import Intervals
 from ism_dask.pictures import drawing
 from ism_dask.pictures.drawing import BLUE, DIVERGING, GREY, RED

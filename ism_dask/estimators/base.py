@@ -19,10 +19,11 @@ from sklearn.utils.validation import assert_all_finite, check_array, check_is_fi
 from ism_dask._types import Array
 from ism_dask._validation import check_bool, check_choice, check_seed
 from ism_dask.engines import EngineOptions
-from ism_dask.estimators.gaps import MEAN, check_no_gaps
 from ism_dask.estimators.input_rows import (
+    MEAN,
     array_checks,
     check_lazy,
+    check_no_gaps,
     is_lazy,
     row_source,
 )

@@ -24,18 +24,18 @@ from ism_dask.engines import EngineOptions, Problem, as_engine
 from ism_dask.estimators.base import IKDR, watched_fit
 from ism_dask.estimators.dependence_problem import DependenceRows
 from ism_dask.estimators.fitted import rotated, solution_attributes
-from ism_dask.estimators.gaps import without_gaps
 from ism_dask.estimators.input_rows import (
     check_rows,
     in_given_order,
     row_order,
     row_source,
     rows_in_memory,
+    without_gaps,
 )
-from ism_dask.estimators.partial_targets import labels_to_avoid, partial_scores
 from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.gamma.embedding_guides import EMBEDDING, ClusterGuide, EmbeddingGuide, normalise_rows
+from ism_dask.gamma.target_input import labels_to_avoid, partial_scores
 from ism_dask.kernels import Affinity, Kernel, as_kernel
 from ism_dask.observe import current_fit, fit_watcher
 from ism_dask.records.iteration import StoppingOfRounds

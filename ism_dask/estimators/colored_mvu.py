@@ -21,8 +21,13 @@ from ism_dask._validation import (
     positive_float,
 )
 from ism_dask.estimators.base import RowTransformer
-from ism_dask.estimators.gaps import without_gaps
-from ism_dask.estimators.input_rows import check_rows, distinct_rows, in_given_order, row_order
+from ism_dask.estimators.input_rows import (
+    check_rows,
+    distinct_rows,
+    in_given_order,
+    row_order,
+    without_gaps,
+)
 from ism_dask.estimators.unfolding_input import (
     SIDE_TARGETS,
     checked_side,
@@ -218,7 +223,8 @@ default "auto"
         order = np.arange(n) if (by_y := row_order(X, y)) is None else by_y
         order = order[np.argsort(node[order], kind="stable")]
         node = node[order]
-        q, k, m = sizes(self, len(first))
+        given = self.n_components, self.n_neighbors, self.n_eigenvectors
+        q, k, m = sizes(len(first), *given)
         mean, scale = np.zeros(X.shape[1]), np.ones(X.shape[1])
         if self.standardize:
             mean, scale = mean_and_deviation(X[order])

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from ism_dask._types import Array
-from ism_dask._validation import is_whole
+from ism_dask._validation import check_bool, is_whole, positive_float
+from ism_dask.estimators.base import IKDR
 from ism_dask.estimators.dependence_problem import DependenceRows
-from ism_dask.estimators.gaps import without_gaps
 from ism_dask.estimators.input_rows import (
     check_rows,
     row_digests,
     row_order,
     row_source,
     rows_in_memory,
+    without_gaps,
 )
-from ism_dask.estimators.partial_targets import rows_with_target
 from ism_dask.estimators.preparation import Prepared, RowsWithoutY, prepare_rows
 from ism_dask.estimators.training_rows import Target, prediction_targets
-from ism_dask.gamma.base import Dependence, avoiding, check_weights, weighted_by_class
+from ism_dask.gamma.base import Dependence, avoiding, check_weights
 from ism_dask.gamma.row_values import (
     Device,
     check_complete,
@@ -36,17 +36,55 @@ from ism_dask.gamma.row_values import (
     target_as_array,
 )
 from ism_dask.gamma.side_information import SideInformation, SideRegression, conditional
-from ism_dask.gamma.target_input import column_target
-from ism_dask.gamma.targets import normal_scores, target_dependence, target_name
-from ism_dask.kernels import Kernel
+from ism_dask.gamma.target_input import column_target, rows_with_target
+from ism_dask.gamma.targets import normal_scores, row_weights, target_dependence, target_name
+from ism_dask.kernels import Kernel, as_kernel
 from ism_dask.rows.raw import as_dense, fits_memory, is_row_source
 from ism_dask.selection.rules import RULES
 
-if TYPE_CHECKING:
-    from ism_dask.estimators.supervised import SupervisedBase
-
 # The numbers of X, at most, from which its digest is computed.
 _DIGESTED_NUMBERS = 10_000_000
+
+
+# From here on single precision, in which tiles are computed, has no digits for y.
+_LARGEST_AVOID_WEIGHT = 1_000_000
+
+
+@dataclass(eq=False, repr=False)
+class SupervisedParameters(IKDR):
+    """The parameters that both estimators of labels and numbers have."""
+
+    needs_definite_kernel: ClassVar[bool] = False
+    judges_by_unseen_rows: ClassVar[bool] = False
+
+    n_components: int | str | None = "auto"
+    _: KW_ONLY
+    kernel: str | Kernel = "gaussian"
+    target: str = "auto"
+    standardize: bool = True
+    missing: str | None = None
+    rotation: str | None = None
+    avoid_weight: float = 10.0
+    class_weight: dict[Any, float] | str | None = None
+    warm_start: bool = False
+    random_state: Any = None
+
+    def check_parameters(self) -> None:
+        """Raise a ValueError if a parameter is out of range, whatever the rows."""
+        super().check_parameters()
+        kernel, weight = self.kernel, self.avoid_weight
+        if self.needs_definite_kernel and not as_kernel(kernel).is_positive_definite:
+            raise ValueError(
+                f"`kernel`={kernel!r} is not positive definite, so that no regression can use it; "
+                "expected 'gaussian', 'polynomial', 'linear' or sums of them. Other kernels are "
+                "for SupervisedIKDR"
+            )
+        check_bool("`warm_start`", self.warm_start)
+        if weight != 0 and positive_float("`avoid_weight`", weight, "or 0") > _LARGEST_AVOID_WEIGHT:
+            raise ValueError(
+                f"`avoid_weight` is {weight:g}; expected at most {_LARGEST_AVOID_WEIGHT:,}: y is "
+                "lost in the rounding errors of what is avoided. The default, 10, is strict already"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,7 +96,7 @@ class SupervisedProblem:
     fitted attributes tell of. The `others` have no y. Rows in a new order had the `places` (n,).
     """
 
-    parameters: SupervisedBase
+    parameters: SupervisedParameters
     X: Any
     y: Array
     weights: Array | None = None
@@ -229,7 +267,7 @@ class SupervisedProblem:
 
 
 def supervised_problem(
-    parameters: SupervisedBase,
+    parameters: SupervisedParameters,
     X: Any,
     y: Any,
     sample_weight: Any = None,
@@ -303,7 +341,7 @@ def _parted(X: Any, has_y: Array, counts: Array) -> tuple[Any, RowsWithoutY | No
     return rows_in_memory(X[has_y], "a fit"), others
 
 
-def checked_groups(parameters: SupervisedBase, groups: Any, n_rows: int) -> Array:
+def checked_groups(parameters: SupervisedParameters, groups: Any, n_rows: int) -> Array:
     """Return a whole number (n,) for each group of rows; raise a ValueError for misfits."""
     if not parameters.judges_by_unseen_rows:
         raise ValueError(
@@ -326,22 +364,3 @@ def checked_groups(parameters: SupervisedBase, groups: Any, n_rows: int) -> Arra
 def limited(number: int, most: int | str | None) -> int:
     """Return a number of new features, limited by the `most` features that they may use."""
     return min(number, most) if is_whole(most) else number
-
-
-def row_weights(
-    y: Array, target: str, class_weight: dict[Any, float] | str | None, sample_weight: Any
-) -> Array | None:
-    """Return the weight (n,) of each row of y, from the weights of classes and of rows.
-
-    None means that all rows count alike. `target` says how y is read, as in `SupervisedIKDR`.
-    """
-    weights = None if sample_weight is None else check_weights(sample_weight, len(y))
-    if class_weight is None:
-        return weights
-    if (name := target_name(y, target)) != "classes":
-        read = "several labels" if name == "labels" else "numbers"
-        raise ValueError(
-            f"`class_weight`={class_weight!r} is for classes, but `y` is read as {read}; give "
-            "`sample_weight`" + ("" if y.ndim > 1 else ", or target='classes'")
-        )
-    return weighted_by_class(y, class_weight, weights)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from abc import abstractmethod
 from copy import copy, deepcopy
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from sklearn.utils import Tags, check_consistent_length
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from ism_dask._validation import check_bool, is_whole, positive_float, seed_of
+from ism_dask._validation import is_whole, seed_of
 from ism_dask.engines import EngineOptions, as_engine
-from ism_dask.estimators.base import IKDR, watched_fit
+from ism_dask.estimators.base import watched_fit
 from ism_dask.estimators.fitted import (
     Fitted,
     contributions,
@@ -22,11 +22,14 @@ from ism_dask.estimators.fitted import (
     solution_attributes,
 )
 from ism_dask.estimators.input_rows import row_source
-from ism_dask.estimators.partial_targets import rows_with_target
-from ism_dask.estimators.problem import SupervisedProblem, supervised_problem
+from ism_dask.estimators.problem import (
+    SupervisedParameters,
+    SupervisedProblem,
+    supervised_problem,
+)
 from ism_dask.gamma.row_values import on_this_host
-from ism_dask.gamma.target_input import column_target
-from ism_dask.kernels import Kernel, as_kernel
+from ism_dask.gamma.target_input import column_target, rows_with_target
+from ism_dask.kernels import as_kernel
 from ism_dask.linalg.cholesky import reused_matrices
 from ism_dask.observe import current_fit, fit_watcher
 from ism_dask.records.fit_report import Certificate
@@ -40,28 +43,9 @@ from ism_dask.solvers.search import Search, solution_of_whole_space
 from ism_dask.status import components_advice
 from ism_dask.threads import single_threaded_blas
 
-# From here on single precision, in which tiles are computed, has no digits for y.
-_LARGEST_AVOID_WEIGHT = 1_000_000
 
-
-@dataclass(eq=False, repr=False)
-class SupervisedBase(IKDR):
+class SupervisedBase(SupervisedParameters):
     """What both estimators of labels and numbers share: the rows of a fit, and what follows it."""
-
-    needs_definite_kernel: ClassVar[bool] = False
-    judges_by_unseen_rows: ClassVar[bool] = False
-
-    n_components: int | str | None = "auto"
-    _: KW_ONLY
-    kernel: str | Kernel = "gaussian"
-    target: str = "auto"
-    standardize: bool = True
-    missing: str | None = None
-    rotation: str | None = None
-    avoid_weight: float = 10.0
-    class_weight: dict[Any, float] | str | None = None
-    warm_start: bool = False
-    random_state: Any = None
 
     def fit(
         self,
@@ -236,23 +220,6 @@ class SupervisedBase(IKDR):
         tags.target_tags.required = True
         tags.array_api_support = True
         return tags
-
-    def check_parameters(self) -> None:
-        """Raise a ValueError if a parameter is out of range, whatever the rows."""
-        super().check_parameters()
-        kernel, weight = self.kernel, self.avoid_weight
-        if self.needs_definite_kernel and not as_kernel(kernel).is_positive_definite:
-            raise ValueError(
-                f"`kernel`={kernel!r} is not positive definite, so that no regression can use it; "
-                "expected 'gaussian', 'polynomial', 'linear' or sums of them. Other kernels are "
-                "for SupervisedIKDR"
-            )
-        check_bool("`warm_start`", self.warm_start)
-        if weight != 0 and positive_float("`avoid_weight`", weight, "or 0") > _LARGEST_AVOID_WEIGHT:
-            raise ValueError(
-                f"`avoid_weight` is {weight:g}; expected at most {_LARGEST_AVOID_WEIGHT:,}: y is "
-                "lost in the rounding errors of what is avoided. The default, 10, is strict already"
-            )
 
 
 @dataclass(eq=False, repr=False)

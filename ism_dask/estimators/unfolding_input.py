@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from sklearn.utils import check_consistent_length
@@ -21,9 +21,6 @@ from ism_dask.rows.raw import Standardisation, as_dense, is_sparse
 from ism_dask.rows.shards import cut
 from ism_dask.unfolding.neighbour_graph import MOST_EIGENVECTORS
 from ism_dask.unfolding.program import FactorKernel, IdentityKernel, SideKernel
-
-if TYPE_CHECKING:
-    from ism_dask.estimators.colored_mvu import ColoredMVU
 
 _NEIGHBOURS, _EIGENVECTORS = 10, 20
 # The copies of rows in double precision that a fit holds: the rows, and scaled ones.
@@ -58,18 +55,21 @@ def mean_and_deviation(X: Any) -> tuple[Array, Array]:
     return affine.mean, np.where(affine.varying, affine.scale, 1.0)
 
 
-def sizes(parameters: ColoredMVU, n: int) -> tuple[int, int, int]:
+def sizes(
+    n: int, q: int, n_neighbors: int | None, n_eigenvectors: int | None
+) -> tuple[int, int, int]:
     """Return the numbers of coordinates, neighbours and eigenvectors for n different rows.
 
-    Raise a ValueError if one of them is out of range, or all rows are equal.
+    The last three arguments are what the user gave. Raise a ValueError if one of them is out of
+    range, or all rows are equal.
     """
     if n < 2:
         raise ValueError("all rows of X are equal; expected rows at different distances")
-    most, q = min(n - 1, MOST_EIGENVECTORS), parameters.n_components
-    k = parameters.n_neighbors or min(_NEIGHBOURS, n - 1)
+    most = min(n - 1, MOST_EIGENVECTORS)
+    k = n_neighbors or min(_NEIGHBOURS, n - 1)
     # More eigenvectors would have A with more entries than there are distances to fit it to.
     fitting = min(_EIGENVECTORS, int(np.sqrt(n * k)))
-    m = parameters.n_eigenvectors or min(max(fitting, q), most)
+    m = n_eigenvectors or min(max(fitting, q), most)
     ranges = {"n_components": (q, 1, most), "n_neighbors": (k, 1, n - 1)}
     for name, (number, low, high) in {**ranges, "n_eigenvectors": (m, q, most)}.items():
         if not low <= number <= high:

@@ -140,6 +140,11 @@ def near_zero(values: Array) -> Array:
     return np.asarray(exact - exact.min(axis=0))
 
 
+def is_indicator(y: Array) -> bool:
+    """Return whether labels y (n, t) are a matrix of 0 and 1."""
+    return y.dtype.kind in "biuf" and bool(((y == 0) | (y == 1)).all())
+
+
 def readable(X: Any) -> Any:
     """Return rows X (n, d) in memory, whose masked numbers become missing ones.
 

@@ -19,9 +19,14 @@ from sklearn.utils.multiclass import type_of_target
 
 from ism_dask._types import Array
 from ism_dask._validation import check_choice
-from ism_dask.gamma.base import Dependence, Gamma, repeated_rows
-from ism_dask.gamma.row_values import distinct_labels, finite_numbers, near_zero
-from ism_dask.gamma.target_input import is_indicator
+from ism_dask.gamma.base import (
+    Dependence,
+    Gamma,
+    check_weights,
+    repeated_rows,
+    weighted_by_class,
+)
+from ism_dask.gamma.row_values import distinct_labels, finite_numbers, is_indicator, near_zero
 from ism_dask.kernels.pairing import MULTISCALE, mean_of_gaussians, median_distance
 from ism_dask.linalg.cholesky import PivotedCholesky
 from ism_dask.linalg.eigen import largest_pairs
@@ -293,3 +298,22 @@ def standardise_target(y: Array, weights: Array | None = None) -> Array:
     scaled -= np.average(scaled, axis=0, weights=weights)
     scaled -= np.average(scaled, axis=0, weights=weights)
     return np.asarray(scaled / np.sqrt(np.average(scaled**2, axis=0, weights=weights)))
+
+
+def row_weights(
+    y: Array, target: str, class_weight: dict[Any, float] | str | None, sample_weight: Any
+) -> Array | None:
+    """Return the weight (n,) of each row of y, from the weights of classes and of rows.
+
+    None means that all rows count alike. `target` says how y is read, as in `SupervisedIKDR`.
+    """
+    weights = None if sample_weight is None else check_weights(sample_weight, len(y))
+    if class_weight is None:
+        return weights
+    if (name := target_name(y, target)) != "classes":
+        read = "several labels" if name == "labels" else "numbers"
+        raise ValueError(
+            f"`class_weight`={class_weight!r} is for classes, but `y` is read as {read}; give "
+            "`sample_weight`" + ("" if y.ndim > 1 else ", or target='classes'")
+        )
+    return weighted_by_class(y, class_weight, weights)

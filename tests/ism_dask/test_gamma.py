@@ -14,9 +14,9 @@ from sklearn.exceptions import DataConversionWarning
 from sklearn.preprocessing import scale
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR
-from ism_dask.estimators.partial_targets import labels_to_avoid, partial_scores
 from ism_dask.gamma.base import GAMMA_FACTS
 from ism_dask.gamma.embedding_guides import EMBEDDING, normalise_rows
+from ism_dask.gamma.target_input import labels_to_avoid, partial_scores
 from ism_dask.gamma.targets import TARGETS, class_dependence, target_dependence
 from ism_dask.rows.shards import cut
 
