@@ -17,10 +17,9 @@ from ism_dask.estimators.predictive import PredictiveIKDR
 from ism_dask.estimators.supervised import SupervisedIKDR
 from ism_dask.gamma.row_values import on_host
 from ism_dask.kernels import KERNELS, ConicSum, Laplacian
-from ism_dask.records.fit_report import Avoidance, Certificate, DimensionTrial, FitReport
+from ism_dask.records.fit_report import Avoidance, Certificate, DimensionTrial, FitReport, Trial
 from ism_dask.records.iteration import Record, Round
 from ism_dask.selection.sample import Setting
-from ism_dask.selection.trials import Trial
 from ism_dask.solvers import ISM, Ascent
 from ism_dask.status import Status
 

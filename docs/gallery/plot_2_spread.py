@@ -33,10 +33,10 @@ for name, fitted in fits.items():
 print(f"the default has predicted the {fits['default'].report_.target} of y")
 
 # %%
-# `selection_` has the results on unseen rows. Nothing of the mean is explained.
+# `report_.trials` has the results on unseen rows. Nothing of the mean is explained.
 
 for name in ("mean", "default"):
-    best = fits[name].selection_[0]
+    best = fits[name].report_.trials[0]
     print(f"{name:10} share of the target that is explained for unseen rows: {best.explained:.2f}")
 
 # %%

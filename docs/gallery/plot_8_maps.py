@@ -23,7 +23,7 @@ places = TSNE(random_state=0, max_iter=300).fit_transform(X)
 # Two features explain nine tenths of where unseen images lie on the map.
 
 fitted = PredictiveIKDR(2).fit(X, places)
-print(f"{fitted.selection_[0].explained:.0%} of the places of unseen images")
+print(f"{fitted.report_.trials[0].explained:.0%} of the places of unseen images")
 
 # %%
 # The map coloured by the digits, and by the two features, each of which rises in one direction.

@@ -22,7 +22,7 @@ from flows.results.runs import (
 from flows.text import count_noun, new_feature, number, share
 from ism_dask.linalg.subspaces import subspace_shares
 from ism_dask.pictures import drawing
-from ism_dask.records.fit_report import FEW, SCALES, DimensionTrial
+from ism_dask.records.fit_report import FEW, SCALES
 from ism_dask.status import Status
 from storage import Model
 
@@ -70,7 +70,7 @@ def fit_summary(result: FitResult, model: Model | None) -> Summary:
             Block("What was found", pictures=tuple(figures.findings(result, model))),
             features_block(result, model),
             _rows(result),
-            *([_dimensions(result, result.dimensions)] if result.dimensions else []),
+            *([_dimensions(result)] if result.dimensions else []),
             *([] if selection is None else [_selection(selection, result.status)]),
             *([] if certainty is None else [certainty_block(certainty)]),
             Block("How it went", facts=numbers if facts != numbers else (), pictures=pictures),
@@ -288,7 +288,7 @@ def row_table(explained: ExplainedRow, caption: str) -> Table:
     return Table(caption, names, tuple(rows), (foot,))
 
 
-def _dimensions(result: FitResult, tried: Sequence[DimensionTrial]) -> Block:
+def _dimensions(result: FitResult) -> Block:
     """Return what each number of new features explains, of a fit that has chosen the number."""
     rows = tuple(
         (
@@ -297,7 +297,7 @@ def _dimensions(result: FitResult, tried: Sequence[DimensionTrial]) -> Block:
             number(each.gain) if each.q > 1 else "",
             number(each.needed_gain) if each.q > 1 else "",
         )
-        for each in tried
+        for each in result.dimensions
     )
     table = Table(say("chosen.dimensions"), ("q", "explained", "gain", "needed"), rows)
     return Block("How many new features", tables=(table,), detail=True)

@@ -230,8 +230,8 @@ class FittedW(FitEnding):
     contributions: tuple[Contribution, ...] | None = None
     # None if W may use all columns.
     few_columns: FewColumns | None = None
-    # The numbers of new features that the fit tried, from 1 up; None if it tried none.
-    dimensions: tuple[DimensionTrial, ...] | None = None
+    # The numbers of new features that the fit tried, from 1 up.
+    dimensions: tuple[DimensionTrial, ...] = ()
     # What remains of the dependence on a label to avoid, if there is one.
     avoided: Avoidance | None = None
     # Of the rows in the saved sample: the nearest to the mean of the new features, the farthest.

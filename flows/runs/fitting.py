@@ -89,7 +89,7 @@ def fit_facts(fitted: FittedModel[Any], kind: type[FitEnding]) -> dict[str, Any]
             ridge=setting.ridge,
             target=report.target,
             scales=None if model.scales_ is None else tuple(map(tuple, model.scales_.tolist())),
-            tried=tuple(SettingTried.from_json(vars(each)) for each in model.selection_[:_TRIED]),
+            tried=tuple(SettingTried.from_json(vars(each)) for each in report.trials[:_TRIED]),
             other_maximum=report.other_maximum,
         ),
     }
@@ -118,7 +118,6 @@ def run_facts(
         ),
         "contributions": contributions,  # None for clusters, or if J is 0
         "few_columns": few,
-        "dimensions": tuple(getattr(model, "dimension_path_", ())) or None,
     }
 
 

@@ -177,9 +177,9 @@ class ClusteringIKDR(ClusterMixin, IKDR):
                 rows.sample,
                 engine_note=note,
                 solver=solver_name(solver),
+                tolerance=ROUND_TOL if by_rounds else result.tol if tol is None else tol,
                 components_advice=components_advice(pair.eigenvalues.tolist(), pair.eigengap),
             ),
-            "tolerance_": ROUND_TOL if by_rounds else result.tol if tol is None else tol,
             "kernel_": rows.fitted_kernel,
             "engine_": pair.report.engine,
             "engine_error_": pair.report.engine_error,
@@ -300,9 +300,6 @@ class UnsupervisedIKDR(ClusteringIKDR):
         As in `SupervisedIKDR`, for the W of the last round under the Gamma of `embedding_`.
     n_iter_, status_, history_
         As in `SupervisedIKDR`, for the fit of this W to the embedding before.
-    tolerance_ : float
-        The limit in force: `outer_tol`, on `residual_`; with `status_` `Status.TOLERANCE` that on
-        the change of the eigenvalues of Phi.
     converged_ : bool
         Whether W and the embedding stay when each is fitted to the other: the rounds have ended by
         `outer_tol`, and `status_` is `Status.CONVERGED`.

@@ -18,10 +18,9 @@ from ism_dask.gamma.independence import dependence_test
 from ism_dask.gamma.thin_factors import alignment
 from ism_dask.kernels.pairing import mean_of_gaussians, median_distance
 from ism_dask.linalg.subspaces import varimax
-from ism_dask.records.fit_report import Avoidance
+from ism_dask.records.fit_report import Avoidance, Trial
 from ism_dask.records.iteration import Solution
 from ism_dask.selection.rules import RULES
-from ism_dask.selection.trials import Trial
 from ism_dask.status import Status
 
 # The most rows of which all pairs are compared for an `Avoidance`.

@@ -28,7 +28,7 @@ from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.estimators.training_rows import Target, TrainingRows
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import inverse_covariance
-from ism_dask.records.fit_report import FitReport
+from ism_dask.records.fit_report import FitReport, Trial
 from ism_dask.records.iteration import Solution
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.rows.raw import MANY_ROWS, LoadedShard
@@ -37,7 +37,7 @@ from ism_dask.selection.choices import Choice
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample, Setting
 from ism_dask.selection.starts import LINEAR, NETWORK, network_directions
-from ism_dask.selection.trials import Trial, taken_first
+from ism_dask.selection.trials import setting_of, taken_first
 from ism_dask.solvers.ascent import Curvature, ascend
 from ism_dask.threads import in_threads
 
@@ -75,7 +75,7 @@ def grown(
         choice = replace(
             choice,
             W=candidates[best.start],
-            setting=best.setting or choice.setting,
+            setting=setting_of(best) or choice.setting,
             start=best.start,
             is_start=False,
             trials=taken_first(best, (*choice.trials, *trials)),

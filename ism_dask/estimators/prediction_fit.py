@@ -88,7 +88,7 @@ def fit_prediction(problem: SupervisedProblem) -> Fitted:
                 full_objective = None
         _check_avoidance(problem, choice, ascent.objective)
         found: dict[str, Any] = {"target": target.name, "full_objective": full_objective}
-        found |= {"path": path, "first": first}
+        found |= {"dimensions": path, "first": first}
         return _fitted(problem, rows, sample, choice, ascent, q=q, **found)
 
 
@@ -271,7 +271,6 @@ def _fitted(
     *,
     q: int,
     first: Sample,
-    path: tuple[DimensionTrial, ...],
     **report: Any,
 ) -> Fitted:
     """Return the solution of a fit, with the eigengap of Phi on the sample, and its attributes.
@@ -312,16 +311,15 @@ def _fitted(
             components_advice=advice,
             solver="ascent",
             avoided=avoided,
+            tolerance=ascent.limit,
+            trials=choice.trials,
             other_maximum=choice.other_maximum,
             **report,
         ),
         "kernel_": regression.kernel.with_rows_mapped(prepared.lift_rows),
-        "tolerance_": ascent.limit,
         "contributions_": parts,
         "setting_": choice.setting,
         "scales_": scales,
-        "selection_": choice.trials,
-        "dimension_path_": path,
     }
     return Fitted(solution, attributes)
 

@@ -31,7 +31,7 @@ class PredictiveIKDR(SupervisedBase):
     ----------
     n_components : int, "auto" or None, default "auto"
         Number of new features q, at most d - 1. "auto" and None mean the same: up to six numbers
-        are tried on a sample of rows, and `dimension_path_` has the trials. With more than seven
+        are tried on a sample of rows, and `report_.dimensions` has the trials. With more than seven
         classes it is one feature fewer than there are classes. "auto" always stays below the number
         of directions in which the rows vary.
     kernel : str or Kernel, default "gaussian"
@@ -120,11 +120,6 @@ default "auto"
         The own scales A of the new features: y is predicted of `transform(X) @ scales_`, in which
         it varies equally fast in all directions. None if one scale does for all, and with few
         features, one new feature, a kernel whose width is given, or more than some 900 rows.
-    selection_ : tuple of Trial
-        The trials that unseen rows have judged: the one that was taken, then the others, best
-        first. With `max_features` those of the fit to all features.
-    dimension_path_ : tuple of DimensionTrial
-        What each number of new features explains, from 1 up, if "auto" tried them; else empty.
     residual_ : float
         Distance of W from a stationary point of J: `||Phi W - W L|| / ||Phi W||`.
     n_iter_ : int
@@ -132,11 +127,9 @@ default "auto"
     status_ : Status
         How the fit ended: see `Status.meaning` and `Status.advice`, or docs/prediction.md.
     converged_ : bool
-        Whether `status_` is `Status.CONVERGED`: the residual is at most `tolerance_`.
+        Whether `status_` is `Status.CONVERGED`: the residual is at most `report_.tolerance`.
     certificate_ : Certificate
         After `certify`: whether W is proved to be a local maximum of J, or why not.
-    tolerance_ : float
-        The limit of the residual that was in force.
     history_ : tuple of Record
         For each iteration: objective, eigenvalues, change, angle, residual, seconds, and whether J
         rose.

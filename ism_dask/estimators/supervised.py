@@ -274,9 +274,6 @@ default "auto"
     converged_ : bool
         Whether `status_` is `Status.CONVERGED`: W is stationary, with a `residual_` of at most
         1e-4 under the true kernel.
-    tolerance_ : float
-        The limit in force: on the residual, or, with a number as `tol`, on the change of the
-        eigenvalues.
     history_ : tuple of Record
         For each iteration: objective, eigenvalues, change, angle, residual (under the engine's
         Phi), seconds, and whether J rose. It includes steps along the gradient of J.
@@ -335,10 +332,10 @@ feature_names_in_
                 rows.sample,
                 components_advice=advice,
                 solver=solver_name(solver),
+                tolerance=solver.limit,
                 avoided=measured_avoidance(rows, turned.W, dependence),
             ),
             "kernel_": rows.fitted_kernel,
-            "tolerance_": solver.limit,
             "contributions_": parts,
             "engine_": solution.report.engine,
             "engine_error_": solution.report.engine_error,

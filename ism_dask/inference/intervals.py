@@ -259,9 +259,10 @@ def intervals(
 
 def _unseen_pvalue(fitted: PredictiveIKDR) -> float:
     """Return the p-value of the hypothesis that W predicts nothing of y in unseen rows."""
-    if not fitted.selection_ or fitted.selection_[0].error == 0.0:
+    trials = fitted.report_.trials
+    if not trials or trials[0].error == 0.0:
         return 0.0
-    return float(stats.norm.sf(fitted.selection_[0].explained / fitted.selection_[0].error))
+    return float(stats.norm.sf(trials[0].explained / trials[0].error))
 
 
 def _doubts(problem: SupervisedProblem, tests: ColumnTests) -> Iterator[str]:
@@ -284,7 +285,7 @@ def _doubts(problem: SupervisedProblem, tests: ColumnTests) -> Iterator[str]:
             "these rows have chosen few features, and the intervals are those of the weights of "
             "these alone. Fit with max_features=None for those of all"
         )
-    trials = fitted.selection_
+    trials = fitted.report_.trials
     if trials and trials[0].explained <= RULES.weak * trials[0].error:
         share = f"{trials[0].explained:.2g} +- {trials[0].error:.2g}"
         yield (

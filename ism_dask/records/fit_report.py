@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from ism_dask._types import Array
 
 # The names of the trials in which each direction of W has a scale of its own, and in which W has
 # few features alone.
@@ -22,6 +24,24 @@ class Avoidance:
     features: float
     new_features: float
     n_rows: int
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A way to fit W, judged by rows that W has not seen.
+
+    `width` is a multiple of the kernel's own; it and the `ridge` are None if W is the start itself.
+    `explained` is the share of y that is explained in unseen rows, `error` its standard error. The
+    `losses` (n,) are the squared error of each unseen row, times its weight, and what is predicted
+    of it that W is not to predict.
+    """
+
+    start: str
+    width: float | None
+    ridge: float | None
+    explained: float
+    error: float
+    losses: Array = field(repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -63,6 +83,9 @@ class FitReport:
         Bound on the relative error of `objective_` due to this engine.
     engine_note : str
         What there is to know of the engine, such as why others declined.
+    tolerance : float
+        The limit in force: on `residual_`, for clusters `outer_tol` or more; with a number as `tol`
+        of `ISM`, or if `status_` is `Status.TOLERANCE`, on the change of the eigenvalues.
     residual_rows : int
         Number of rows on which the residual was measured, each against all rows: n, or the size of
         a sample if n^2 q is more than some seconds of work.
@@ -71,6 +94,11 @@ class FitReport:
     target : str
         Of a prediction of numbers: "mean" if the numbers themselves are predicted, "law" if
         functions of their ranks are; "mean" for classes.
+    trials : tuple of Trial
+        Of a prediction: the trials that unseen rows have judged, the one that was taken, then the
+        others, best first. With `max_features` those of the fit to all features.
+    dimensions : tuple of DimensionTrial
+        Of a prediction: what 1, 2 and more new features explain, if "auto" tried them; else empty.
     other_maximum : float
         Of a prediction: the sine of the angle to the features that the second start led to, if rows
         do not tell which are better; else 0. It says nothing of starts that were not followed.
@@ -88,9 +116,12 @@ class FitReport:
     engine: str = ""
     engine_error: float = 0.0
     engine_note: str = ""
+    tolerance: float = 0.0
     residual_rows: int = 0
     avoided: Avoidance | None = None
     target: str = "mean"
+    trials: tuple[Trial, ...] = ()
+    dimensions: tuple[DimensionTrial, ...] = ()
     other_maximum: float = 0.0
     full_objective: float | None = None
     rows_without_y: int = 0

@@ -18,15 +18,16 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import RidgeRegression
 from ism_dask.linalg.subspaces import subspace_sine
-from ism_dask.records.fit_report import FEW, SCALES, DimensionTrial
+from ism_dask.records.fit_report import FEW, SCALES, DimensionTrial, Trial
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample, Setting
 from ism_dask.selection.starts import LINEAR, START_NAMES
 from ism_dask.selection.trials import (
-    Trial,
     explained_share,
     folds_of,
+    is_clearly_better,
     own_scales,
+    setting_of,
     taken_first,
     trial_of,
 )
@@ -156,12 +157,12 @@ def choose(
     now = _best_trial(trials, _more_cautious(sample, folds, now, trials))
     choice, start = _refitted(sample, choice, now), now.start
     if few_of is not None and not sample.time_limit.is_over:
-        few = trial_of(sample, folds, start, now.setting, few_of=few_of, name=FEW)
+        few = trial_of(sample, folds, start, setting_of(now), few_of=few_of, name=FEW)
         trials.append(few)
         if few.explained > now.explained:
             now, choice = few, replace(choice, is_few=True)
     if tries_scales and not (choice.is_few or choice.is_start or sample.time_limit.is_over):
-        scaled = trial_of(sample, folds, start, now.setting, is_scaled=True, name=SCALES)
+        scaled = trial_of(sample, folds, start, setting_of(now), is_scaled=True, name=SCALES)
         trials.append(scaled)
         if scaled.explained > now.explained:
             A = own_scales(sample.rows, sample.regression(choice.setting), choice.W)
@@ -175,11 +176,12 @@ def _more_cautious(sample: Sample, folds: list[Sample], now: Trial, trials: list
     What was tried joins the `trials`.
     """
     while True:
-        assert now.setting is not None
+        setting = setting_of(now)
+        assert setting is not None
         # A larger ridge, at the same and at a larger width.
         widths = (1.0, 2.0) if sample.width_is_free else (1.0,)
-        larger = dict.fromkeys(now.setting.times(width, 10.0) for width in widths)
-        larger.pop(now.setting, None)
+        larger = dict.fromkeys(setting.times(width, 10.0) for width in widths)
+        larger.pop(setting, None)
         tried = [
             trial_of(sample, folds, now.start, each)
             for each in larger
@@ -187,7 +189,7 @@ def _more_cautious(sample: Sample, folds: list[Sample], now: Trial, trials: list
         ]
         trials += tried
         best = max(tried, key=explained_share, default=now)
-        if not best.is_clearly_better(now):
+        if not is_clearly_better(best, now):
             return now
         now = best
 
@@ -217,22 +219,22 @@ def _best_trial(trials: list[Trial], now: Trial) -> Trial:
 
     A start is taken if it is clearly better than each fitted W.
     """
-    starts = [each for each in trials if each.setting is None]
+    starts = [each for each in trials if each.width is None]
     start = max(starts, key=explained_share, default=now)
-    if start.is_clearly_better(now):
-        now = max((each for each in trials if each.setting is not None), key=explained_share)
-    best = start if start.is_clearly_better(now) else now
+    if is_clearly_better(start, now):
+        now = max((each for each in trials if each.width is not None), key=explained_share)
+    best = start if is_clearly_better(start, now) else now
     if best.explained > RULES.weak * best.error:
         return best
     # Where the signal is weak, the linear start is taken, unless a trial is clearly better.
     best = max(trials, key=explained_share)
-    linear = (each for each in starts if each.start == LINEAR and not best.is_clearly_better(each))
+    linear = (each for each in starts if each.start == LINEAR and not is_clearly_better(best, each))
     return next(linear, best)
 
 
 def _refitted(sample: Sample, choice: Choice, best: Trial) -> Choice:
     """Return the choice of the best trial, with W fitted to all rows of the sample."""
-    W, setting = choice.W, best.setting
+    W, setting = choice.W, setting_of(best)
     if setting is None:
         return replace(_start_choice(sample, best.start), is_start=True)
     if setting != choice.setting:

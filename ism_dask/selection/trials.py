@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -12,6 +12,7 @@ import scipy.optimize
 
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
+from ism_dask.records.fit_report import Trial
 from ism_dask.rows.raw import deal
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample, Setting
@@ -19,40 +20,15 @@ from ism_dask.selection.support import few_features
 from ism_dask.threads import in_threads
 
 
-@dataclass(frozen=True, eq=False)
-class Trial:
-    """A way to fit W, judged by rows that W has not seen.
+def setting_of(trial: Trial) -> Setting | None:
+    """Return the width and the ridge of a trial; None if W is the start itself."""
+    return None if trial.width is None or trial.ridge is None else Setting(trial.width, trial.ridge)
 
-    Attributes
-    ----------
-    start : str
-        The name of the start.
-    width : float or None
-        As a multiple of the kernel's own; None if W is the start itself.
-    ridge : float or None
-    explained, error : float
-        The share of y that is explained in unseen rows, and its standard error.
-    losses : (n,) array
-        The squared error of each unseen row, times its weight, and what is predicted of it that W
-        is not to predict.
-    """
 
-    start: str
-    width: float | None
-    ridge: float | None
-    explained: float
-    error: float
-    losses: Array = field(repr=False)
-
-    @property
-    def setting(self) -> Setting | None:
-        """The width and the ridge; None if W is the start itself."""
-        return None if self.width is None or self.ridge is None else Setting(self.width, self.ridge)
-
-    def is_clearly_better(self, other: Trial) -> bool:
-        """Return whether unseen rows are predicted better, by more than a standard error."""
-        gains = other.losses - self.losses
-        return float(gains.mean()) > RULES.clearly_better * float(gains.std()) / np.sqrt(len(gains))
+def is_clearly_better(one: Trial, other: Trial) -> bool:
+    """Return whether a trial predicts unseen rows better, by more than a standard error."""
+    gains = other.losses - one.losses
+    return float(gains.mean()) > RULES.clearly_better * float(gains.std()) / np.sqrt(len(gains))
 
 
 def folds_of(sample: Sample) -> list[Sample]:

@@ -84,7 +84,7 @@ class ISM(Solver):
     >>> from ism_dask import SupervisedIKDR
     >>> from ism_dask.solvers import ISM
     >>> X, y = load_wine(return_X_y=True)
-    >>> SupervisedIKDR(2, solver=ISM(tol=0.01)).fit(X, y).tolerance_
+    >>> SupervisedIKDR(2, solver=ISM(tol=0.01)).fit(X, y).report_.tolerance
     0.01
     """
 

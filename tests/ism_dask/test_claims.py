@@ -121,7 +121,7 @@ def test_landmarks_that_jump_do_not_end_below_the_true_maximum(data):
         hsic_model(2, kernel=MEDIAN, engine=engine).fit(X, y) for engine in ("landmarks", "exact")
     )
     assert near.converged_
-    assert near.residual_ <= near.tolerance_ == RESIDUAL
+    assert near.residual_ <= near.report_.tolerance == RESIDUAL
     assert near.report_.residual_rows == len(X)
     assert abs(near.objective_ - exact.objective_) <= 5e-4 * exact.objective_
 

@@ -70,7 +70,7 @@ def assert_describes_itself(model, rows, Gamma):
     assert_allclose(model.eigengap_, eigengap, rtol=1e-6)
     assert_allclose(model.residual_, residual, rtol=1e-4)
     assert model.converged_
-    assert model.tolerance_ == 0.01
+    assert model.report_.tolerance == 0.01
     assert residual < 0.01
 
 

@@ -113,8 +113,8 @@ def test_few_features_are_taken_where_unseen_rows_ask_for_them(is_dense):
     if is_dense:  # y depends on all columns
         drawn = drawn @ np.linalg.qr(rng.normal(size=(10, 10)))[0]
     model = PredictiveIKDR(2).fit(drawn, y)
-    trial = next(each for each in model.selection_ if each.start == "few features")
-    others = max(each.explained for each in model.selection_ if each is not trial)
+    trial = next(each for each in model.report_.trials if each.start == "few features")
+    others = max(each.explained for each in model.report_.trials if each is not trial)
     if is_dense:
         assert model.report_.full_objective is None
         assert model.get_support().all()
@@ -127,7 +127,7 @@ def test_few_features_are_taken_where_unseen_rows_ask_for_them(is_dense):
         assert again.fit(drawn, y).get_support(indices=True).tolist() == [0, 1]
         every = PredictiveIKDR(2, max_features=None).fit(drawn, y)
         assert every.get_support().all()
-        assert not any(each.start == "few features" for each in every.selection_)
+        assert not any(each.start == "few features" for each in every.report_.trials)
 
 
 @pytest.mark.parametrize("kernel", ["gaussian", Gaussian(1.0), Polynomial(degree=2)])
@@ -139,7 +139,7 @@ def test_w_is_a_maximum_on_its_support_and_zero_elsewhere(kernel):
     W = model.components_[:, support].T
     assert_allclose(W.T @ W, np.eye(2), atol=1e-10)
     assert 0 < model.objective_ < model.report_.full_objective
-    assert model.selection_
+    assert model.report_.trials
     assert model.converged_
     assert model.certify(X, Y).is_certified
 

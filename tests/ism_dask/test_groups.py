@@ -29,7 +29,7 @@ def noisy():
 
 def unseen(model):
     """Return the share of y that the best trial explains in rows that it has not seen."""
-    return model.selection_[0].explained
+    return model.report_.trials[0].explained
 
 
 def test_copies_weights_and_groups_of_copies_are_the_same():

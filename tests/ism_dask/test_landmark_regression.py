@@ -99,8 +99,8 @@ def test_a_network_starts_where_rows_are_many(monkeypatch):
     """It is on trial beside the other candidates, and learns the same from the same seed."""
     monkeypatch.setitem(vars(RULES), "network_rows", 1500)
     model = PredictiveIKDR(1, target="linear").fit(*_sine(2000))
-    assert "network" in {trial.start for trial in model.selection_}
+    assert "network" in {trial.start for trial in model.report_.trials}
     again = PredictiveIKDR(1, target="linear").fit(*_sine(2000))
     assert_array_equal(again.components_, model.components_)
-    shares = [trial.explained for trial in model.selection_[1:]]  # after the one that was taken
+    shares = [trial.explained for trial in model.report_.trials[1:]]  # after the one that was taken
     assert shares == sorted(shares, reverse=True)

@@ -288,7 +288,7 @@ def test_a_fit_is_stationary_by_the_definition(kind, weighted):
     assert_allclose(model.contributions_.lost, lost, rtol=1e-5)
     residual = relative_residual(W, regression.explained(rows, W).product)
     assert model.residual_ == pytest.approx(residual, abs=1e-5)
-    assert model.converged_ == (residual <= 1.01 * model.tolerance_)
+    assert model.converged_ == (residual <= 1.01 * model.report_.tolerance)
 
 
 def test_own_scales_follow_a_basis_and_a_next_fit():
@@ -323,7 +323,7 @@ def test_known_subspaces_are_found(name, draw, most):
 def test_the_number_of_new_features_is_the_true_one():
     model = PredictiveIKDR().fit(*curved(200))
     assert len(model.components_) == 2
-    taken = [(trial.q, trial.is_worthwhile) for trial in model.dimension_path_]
+    taken = [(trial.q, trial.is_worthwhile) for trial in model.report_.dimensions]
     assert taken == [(1, True), (2, True), (3, False)]
     assert not cholesky._UNUSED  # no matrix outlives the fit
     assert len(PredictiveIKDR(max_features=1).fit(*curved(200)).components_) == 1

@@ -125,7 +125,7 @@ def test_no_trial_begins_after_the_time_limit(monkeypatch):
     with pytest.warns(ConvergenceWarning, match="over its cap of seconds"):
         model = PredictiveIKDR(2, solver=Ascent(max_seconds=60)).fit(X, y)
     assert 60 <= len(tried) < 80  # the trials of one start end, and each target has one
-    assert len(free.selection_) > len(model.selection_) == 0
+    assert len(free.report_.trials) > len(model.report_.trials) == 0
     W = model.components_.T
     assert_allclose(W.T @ W, np.eye(2), atol=1e-10)
     assert np.linalg.norm(W[:2]) > 0.9 * np.sqrt(2)  # 0.45 of it by chance

@@ -42,7 +42,7 @@ def test_history_tells_every_iteration():
     with watching_fits(watcher):
         fitted = hsic_model(2, solver=ISM(tol=1e-6)).fit(X, Y)
     assert len(fitted.history_) == len(seen) == fitted.n_iter_
-    assert fitted.history_[-1].change < 1e-6 == fitted.tolerance_
+    assert fitted.history_[-1].change < 1e-6 == fitted.report_.tolerance
     assert fitted.history_[-1].objective == pytest.approx(fitted.objective_)
     assert len(fitted.history_[0].eigenvalues) == 2
     assert fitted.eigengap_ > 0
