@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from io import BytesIO
 
 import numpy as np
@@ -13,8 +14,8 @@ from ism_dask._types import Array
 from ism_dask.estimators.clusterers import ClusteringIKDR
 from storage import Dataset
 
-# Pixels between the images of a sheet, images in a row of it, and the least height of an image.
-_GAP, _COLUMNS, _MIN_HEIGHT = 4, 5, 96
+# Pixels between the images of a sheet, images in a line of it, and limits of their height.
+_GAP, _COLUMNS, _MIN_HEIGHT, _MAX_HEIGHT = 4, 5, 96, 200
 
 
 def whole_picture(data: Dataset) -> bytes:
@@ -30,14 +31,16 @@ def cluster_means(data: Dataset, model: ClusteringIKDR) -> bytes:
     low, high = averages.min(), averages.max()
     grey = (255.0 * (averages - low) / max(high - low, 1e-12)).clip(0, 255).astype(np.uint8)
     shaped = grey.reshape(-1, *(data.image_shape or ()))
-    images = [_enlarged(Image.fromarray(each, "L")) for each in shaped]
-    columns = min(_COLUMNS, len(images))
-    width, height = images[0].width + _GAP, images[0].height + _GAP
-    lines = -(-len(images) // columns)
-    sheet = Image.new("L", (columns * width, lines * height), "white")
-    for index, image in enumerate(images):
-        sheet.paste(image, (index % columns * width, index // columns * height))
-    return _png_bytes(sheet)
+    factor = -(-_MIN_HEIGHT // shaped.shape[1])
+    images = [Image.fromarray(each.repeat(factor, 0).repeat(factor, 1), "L") for each in shaped]
+    return _sheet([images[at : at + _COLUMNS] for at in range(0, len(images), _COLUMNS)])
+
+
+def sheet_of_pictures(lines: Sequence[Sequence[bytes]]) -> bytes:
+    """Draw PNG pictures in lines, a photograph with sides of half the length."""
+    images = [[Image.open(BytesIO(each)).convert("RGB") for each in line] for line in lines]
+    small = [[each.reduce(1 + (each.height > _MAX_HEIGHT)) for each in line] for line in images]
+    return _sheet(small)
 
 
 def segmented(data: Dataset, model: ClusteringIKDR) -> bytes:
@@ -65,10 +68,18 @@ def _pixels(data: Dataset) -> Array | None:
     return read_raw(load_pixels, find_or_download(data.info.name, *split.raw))
 
 
-def _enlarged(image: Image.Image) -> Image.Image:
-    """Return an image whose height is at least `_MIN_HEIGHT` pixels."""
-    factor = -(-_MIN_HEIGHT // image.height)
-    return image.resize((image.width * factor, image.height * factor), Image.Resampling.NEAREST)
+def _sheet(lines: Sequence[Sequence[Image.Image]]) -> bytes:
+    """Draw images in lines on white as a PNG; those of a line have the same height."""
+    width = max(sum(image.width + _GAP for image in line) for line in lines)
+    height = sum(line[0].height + _GAP for line in lines)
+    sheet, top = Image.new(lines[0][0].mode, (width, height), "white"), 0
+    for line in lines:
+        left = 0
+        for image in line:
+            sheet.paste(image, (left, top))
+            left += image.width + _GAP
+        top += line[0].height + _GAP
+    return _png_bytes(sheet)
 
 
 def _png_bytes(image: Image.Image) -> bytes:

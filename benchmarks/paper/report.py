@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.paper.cluster_pictures import sheet_of_pictures
 from benchmarks.paper.series import Measured
 from benchmarks.paper.verdicts import Cell, Spread
 from benchmarks.pictures import line_plot
@@ -37,6 +38,11 @@ _ALTERNATIVES = (
     "labels, or with the segments; that with what is avoided should be near 0. The unit "
     "polynomial is that of rows scaled to length 1. The paper shows pictures under the "
     "polynomial, without numbers."
+)
+# The pictures of figure 1a on the page of the published system, in lines.
+_SHEET = (
+    ("flower.png", "flower-gaussian-2-segments.png", "flower-gaussian-2-others.png"),
+    ("face-gaussian-4-others.png",),
 )
 
 
@@ -71,13 +77,10 @@ def _pages(cells: Sequence[Cell]) -> Iterator[tuple[str, str]]:
             yield f"{part}.md", "\n".join(blocks)
 
 
-def _name(cell: Cell) -> str:
-    return ", ".join(filter(None, (cell.data, cell.kernel, cell.title)))
-
-
 def _row(cell: Cell, score: str) -> dict[str, str]:
+    name = ", ".join(filter(None, (cell.data, cell.kernel, cell.title)))
     return {
-        "data, kernel, method": _name(cell) + (" (lost)" if cell.lost else ""),
+        "data, kernel, method": name + (" (lost)" if cell.lost else ""),
         "folds": f"{cell.folds} of {cell.of}",
         "seconds": _spread(cell.seconds, _seconds),
         "published seconds": _published(cell, "seconds", _seconds),
@@ -131,9 +134,10 @@ def _alternatives(series: Sequence[Measured]) -> dict[str, str | bytes]:
             cells = (name, fit["clusters"], agreement or "-", fit["ended"])
             titles = ("data, kernel", "clusters", "NMI", "ended")
             rows.append({**dict(zip(titles, cells, strict=True)), "seconds": fit["seconds"]})
-            pictures[f"{name}, {fit['clusters']}.png".replace(", ", "-").replace(" ", "-")] = fit[
-                "png"
-            ]
+            words = f"{name} {fit['clusters']}".replace(",", "").split()
+            pictures["-".join(words) + ".png"] = fit["png"]
     page = f"# Figure 1a, agreement with labels\n\n{_ALTERNATIVES}\n\n{grid(rows)}"
     drawings = {name: base64.b64decode(png) for name, png in pictures.items() if png}
+    if drawings.keys() >= {name for line in _SHEET for name in line}:
+        drawings["figure-1a.png"] = sheet_of_pictures([[drawings[x] for x in y] for y in _SHEET])
     return {"figure-1a.md": page, **drawings}

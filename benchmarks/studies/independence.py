@@ -35,11 +35,10 @@ def level() -> Figure:
         for kernel in ("gaussian", "distance"):
             line: dict[str, Any] = {"rows": name, "kernel": kernel}
             for method, count in (("moments", 0), ("permutations", _PERMUTATIONS)):
-                rng = np.random.default_rng(0)
-                line[method] = np.mean(
-                    [_pvalue(*design(rng, _NULL_ROWS), kernel, count) <= 0.05
-                     for _ in range(_NULLS)]
-                )  # fmt: skip
+                rng, how = np.random.default_rng(0), {"kernel": kernel, "n_permutations": count}
+                draws = (design(rng, _NULL_ROWS) for _ in range(_NULLS))
+                tests = [dependence_test(*each, **how, random_state=0) for each in draws]
+                line[method] = np.mean([each.pvalue <= 0.05 for each in tests])
             say(f"{name}, {kernel}: {line['moments']:.3f}, {line['permutations']:.3f}")
             lines.append(line)
     shares = [line[method] for line in lines for method in ("moments", "permutations")]
@@ -85,10 +84,6 @@ def power() -> Figure:
         "must": "mean power of the default at least that of every other test",
         "met": means["ism_dask gaussian"] >= max(means.values()),
     }
-
-
-def _pvalue(X: Array, y: Array, kernel: str, count: int) -> float:
-    return dependence_test(X, y, kernel=kernel, n_permutations=count, random_state=0).pvalue
 
 
 def _normal(rng: np.random.Generator, n: int) -> tuple[Array, Array]:

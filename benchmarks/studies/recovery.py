@@ -72,16 +72,13 @@ def recovery(designs: str = "*", methods: str = "*", draws: str = "10") -> Figur
             f"no design {designs!r} or no method {methods!r}; give a name or a pattern of "
             f"{[each.name for each in _ALL]} and of {list(METHODS)}"
         )
-    counts = {number: min(int(draws), _draws(number)) for number in numbers}
+    most = len(DESIGNS) * [_DRAWS] + len(UNSEEN) * [_UNSEEN_DRAWS]
+    counts = {number: min(int(draws), most[number]) for number in numbers}
     cells = [(number, draw, chosen) for number in numbers for draw in range(counts[number])]
     runs = in_processes(_measured, cells, _PROCESSES)
     for number in numbers:
         _keep(_ALL[number], list(islice(runs, counts[number])))
     return _figure()
-
-
-def _draws(number: int) -> int:
-    return _DRAWS if number < len(DESIGNS) else _UNSEEN_DRAWS
 
 
 def _measured(number: int, draw: int, methods: Sequence[str]) -> dict[str, Run[float]]:

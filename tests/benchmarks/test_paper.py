@@ -1,5 +1,6 @@
 """The paper's tables: what is measured, what is stored, what is shown, and where ISM loses."""
 
+import base64
 from dataclasses import replace
 from functools import partial
 from io import BytesIO
@@ -192,6 +193,39 @@ def test_clusters_are_drawn_as_a_segmented_picture_or_as_mean_images():
         else:
             assert pixels.shape[1] > k * data.image_shape[1]
             assert np.ptp(pixels) > 100  # something is on it
+
+
+def test_the_report_has_a_sheet_of_the_pictures_of_figure_1a(tmp_path):
+    shapes = {"flower": [(350, 256)] * 2, "face": [(656, 496), (524, 124)]}
+    clusters = {"flower": ("2 segments", "2 others"), "face": ("20 clusters", "4 others")}
+    for names in (["face"], ["flower", "face"]):
+        found = [_pictures(name, clusters[name], shapes[name]) for name in names]
+        assert write(found, tmp_path / "report") == []
+        # Without the flower there is no sheet.
+        assert (tmp_path / "report" / "figure-1a.png").exists() == (len(names) == 2)
+    with Image.open(tmp_path / "report" / "figure-1a.png") as sheet:
+        # Three photographs with sides of half the length, above the mean faces as they are.
+        assert sheet.size == (3 * (175 + 4), 128 + 4 + 124 + 4)
+        columns = [sheet.getpixel((x, 64))[0] for x in (0, 179, 358, 177)]
+        assert columns == [30, 10, 20, 255]
+        assert sheet.getpixel((500, 200)) == (20, 20, 20)
+        assert sheet.getpixel((530, 200)) == (255, 255, 255)
+
+
+def _pictures(data, clusters, shapes):
+    """Return a measured series of figure 1a, each picture of it in a grey of its own."""
+    pngs = []
+    for shape, grey in zip([*shapes, (350, 256)], (10, 20, 30), strict=True):
+        Image.new("L", shape, grey).save(content := BytesIO(), format="PNG")
+        pngs.append(base64.b64encode(content.getvalue()).decode())
+    fits = [
+        {"clusters": name, "nmi": {}, "seconds": 1.0, "ended": "converged", "png": png}
+        for name, png in zip(clusters, pngs, strict=False)
+    ]
+    result = {"seconds": 2.0, "status": "converged", "fits": fits}
+    result["original"] = pngs[2] if data == "flower" else ""
+    subject = {"data": data, "kernel": "gaussian"}
+    return series.Measured("figure-1a", subject, [result], steps=1)
 
 
 def test_wrong_choices_are_refused(capsys):
