@@ -32,7 +32,7 @@ from ism_dask.kernels import Kernel
 from ism_dask.linalg.subspaces import ROTATIONS, subspace_shares
 from ism_dask.observe import fit_watcher
 from ism_dask.records.fit_report import Certificate, FitReport
-from ism_dask.records.iteration import ANGLE, RESIDUAL, Solution, StoppingOfRounds
+from ism_dask.records.iteration import ANGLE, RESIDUAL, Record, StoppingOfRounds
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.raw import column_contributions, filled, project
 from ism_dask.selection.sample import Setting
@@ -181,6 +181,9 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
     max_features: int | str | None = None
     # Fitted attributes; the last five are those of a supervised fit.
     status_: Status
+    n_iter_: int
+    residual_: float
+    history_: tuple[Record, ...]
     kernel_: Kernel
     certificate_: Certificate
     report_: FitReport
@@ -302,7 +305,7 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
             delattr(self, name)
         self.__dict__.update(attributes)
 
-    def _warn_about_fit(self, solution: Solution) -> None:
+    def _warn_about_fit(self) -> None:
         """Warn if the fit has not converged, and pass on advice on the number of new features."""
         name, depth = type(self).__name__, 3  # the user's call of `fit`
         if fit_watcher().reports_endings:
@@ -311,21 +314,21 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
             warnings.warn(f"{name}: {advice}", ComponentsWarning, stacklevel=depth)
         if advice := self.report_.weights_advice:
             warnings.warn(f"{name}: {advice}", WeightsWarning, stacklevel=depth)
-        status, n_iter = solution.status, solution.n_iter
+        status = self.status_
         if status.is_requested:
             return
         after = "in" if status is Status.MAX_ITER else "after"
         warnings.warn(
-            f"{name} {status.meaning} {after} {n_iter} iterations: "
-            f"{self._residual_in_words(solution)}. The best W so far is returned; {status.advice}",
+            f"{name} {status.meaning} {after} {self.n_iter_} iterations: "
+            f"{self._residual_in_words()}. The best W so far is returned; {status.advice}",
             ConvergenceWarning,
             stacklevel=depth,
         )
 
-    def _residual_in_words(self, solution: Solution) -> str:
-        """Return in words how far a solution is from the limits of its solver."""
-        residual = f"the residual is {solution.residual:.2g}"
-        solver, last = self._solver, solution.history[-1]
+    def _residual_in_words(self) -> str:
+        """Return in words how far the fit is from the limits of its solver."""
+        residual = f"the residual is {self.residual_:.2g}"
+        solver, last = self._solver, self.history_[-1]
         if not isinstance(solver, ISM):
             return residual
         turned = f"the last step turned W by an angle whose sine is {last.angle:.2g}"

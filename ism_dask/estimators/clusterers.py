@@ -105,7 +105,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
                 **self._clustered(normalise_rows(U), guide, order),
             }
             self._set_fitted(attributes)
-        self._warn_about_fit(result.solution)
+        self._warn_about_fit()
         last, rounds = result.rounds[-1], len(result.rounds)
         moves = last.movement >= result.tol and self.status_ is not Status.OVER_CAP
         unsettled = not result.converged and (moves or rounds >= self.max_outer)

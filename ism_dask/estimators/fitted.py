@@ -32,13 +32,6 @@ _LARGE_WEIGHT, _ALIKE = 0.25, 0.05
 _FEWEST_ROWS = 4
 
 
-class Fitted(NamedTuple):
-    """A solution, and the fitted attributes by name."""
-
-    solution: Solution
-    attributes: dict[str, Any]
-
-
 class Contributions(NamedTuple):
     """What each new feature contributes to J.
 

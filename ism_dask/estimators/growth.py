@@ -42,13 +42,12 @@ from ism_dask.solvers.ascent import Curvature, ascend
 from ism_dask.threads import in_threads
 
 
-def grown(
-    rows: TrainingRows, target: Target, sample: Sample, choice: Choice, curvature: Curvature
-) -> Choice:
+def grown(rows: TrainingRows, target: Target, choice: Choice, curvature: Curvature) -> Choice:
     """Return the choice with the W and setting for all rows, after stages with fewer of them.
 
     Each stage begins with the curvature of the one before, and leaves its own.
     """
+    sample = choice.sample
     for seen, stage in pairwise([*rows.stages(target.keys), rows.counting]):
         if sample.time_limit.is_over:
             break
@@ -83,7 +82,7 @@ def grown(
         if not is_last or len(stage) >= MANY_ROWS:  # with few landmarks a pass takes little
             numbers, most = None if is_last else stage, RULES.few_landmarks
             limits = {"max_iter": RULES.stage_steps, "curvature": curvature}
-            ascent = climbed(rows, target, sample, choice, numbers=numbers, most=most, **limits)
+            ascent = climbed(rows, target, choice, numbers=numbers, most=most, **limits)
             choice = replace(choice, W=ascent.W)
     return choice
 
@@ -91,7 +90,6 @@ def grown(
 def climbed(
     rows: TrainingRows,
     target: Target,
-    sample: Sample,
     choice: Choice,
     *,
     numbers: Array | None = None,
@@ -104,7 +102,7 @@ def climbed(
     """
     every = rows.counting if numbers is None else numbers
     pool = rows.block(target, rows.some(target.keys, every, RULES.pool_rows))
-    exact, W = sample.regression(choice.setting), choice.W
+    exact, W = choice.regression, choice.W
     X, (d, q) = pool.X.astype(np.float64), W.shape
     is_few = len(every) < MANY_ROWS
     # Tasks of a cluster would take longer for few rows.
@@ -122,7 +120,7 @@ def climbed(
         )
     # J of the exact regression is larger by this at most, since it has the larger kernel matrix.
     missed = (1.0 - ascent.objective) * min(1.0, regression.left_out(X, ascent.W) / exact.ridge)
-    known = not sample.avoids and ascent.objective > 0.0
+    known = not choice.sample.avoids and ascent.objective > 0.0
     error = missed / ascent.objective if known else np.inf
     report = FitReport(engine="landmarks", engine_error=error, residual_rows=len(every))
     return replace(ascent, report=report)

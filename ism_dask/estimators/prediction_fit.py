@@ -13,7 +13,6 @@ import scipy.linalg
 from ism_dask._types import Array
 from ism_dask._validation import is_whole, seed_of
 from ism_dask.estimators.fitted import (
-    Fitted,
     contributions,
     measured_avoidance,
     prediction_advice,
@@ -39,7 +38,6 @@ from ism_dask.selection.choices import (
     law_is_better,
 )
 from ism_dask.selection.rules import RULES
-from ism_dask.selection.sample import Sample
 from ism_dask.selection.support import few_features, marginal_shares
 from ism_dask.solvers import as_solver
 from ism_dask.solvers.ascent import Curvature, ascend, diagonalised, no_curvature
@@ -50,46 +48,28 @@ from ism_dask.status import Status
 AUTO: Any = "auto"
 
 
-def fit_prediction(problem: SupervisedProblem) -> Fitted:
-    """Return the fit whose X W predicts y best."""
-    parameters, warm = problem.parameters, problem.earlier is not None
-    most, solver, saved_fit = parameters.max_features, as_solver(parameters.solver), current_fit()
-    path: tuple[DimensionTrial, ...] = ()
+def fit_prediction(problem: SupervisedProblem) -> dict[str, Any]:
+    """Return the fitted attributes of the W for which X W predicts y best."""
+    saved_fit, is_new = current_fit(), problem.earlier is None
     # Tasks of a cluster would take longer for few rows.
     with on_this_machine() if problem.X.shape[0] < MANY_ROWS else nullcontext():
-        rows = training_rows(problem, TimeLimit(solver.max_seconds, saved_fit))
-        q, varying = problem.n_components(rows.prepared), rows.prepared.affine.varying
-        if most is not None:
-            rows.prepared.check_varying(q)
-        # Of many features, W may use those that explain most of y by themselves.
-        if most not in (None, AUTO) and not warm and rows.prepared.has_many_features:
-            rows = with_features(problem, rows, _best_alone(rows, q))
+        rows, q = _first_rows(problem, saved_fit)
+        climb, curvature = partial(_last_steps, problem, saved_fit=saved_fit), no_curvature()
         # Rows that W has not seen choose how many features there are, what of y to predict, from
         # which start, and with which width and ridge; rows that join choose the last two anew.
-        curvature = no_curvature()
-        if warm:
-            target, choice = _earlier_choice(problem, rows)
-        else:
-            q, path, target, choice = _choices(problem, rows, q)
-        sample = rows.sample(target, q)
-        if not (warm or rows.are_one_block):
-            choice = grown(rows, target, sample, choice, curvature)
+        q, target, choice = (_new_choice if is_new else _earlier_choice)(problem, rows, q)
+        if is_new and not rows.are_one_block:
+            choice = grown(rows, target, choice, curvature)
         # W climbs on all rows, and then once more with the features that matter alone.
-        last_steps = partial(_last_steps, max_iter=solver.max_iter, saved_fit=saved_fit)
-        keeps_few = warm and most == AUTO and choice.is_few
-        steps: dict[str, Any] = {"max_iter": 0} if keeps_few else {}
-        ascent, choice = last_steps(rows, target, sample, choice, curvature, **steps)
-        full_objective, first = ascent.objective if choice.is_few else None, sample
+        ascent, choice = climb(rows, target, choice, curvature)
+        first, objective = rows, ascent.objective
         if choice.is_few:
-            rows, choice = _with_few_features(problem, rows, sample, choice, ascent.W)
-            sample = rows.sample(target, q)
-            ascent, choice = last_steps(rows, target, sample, choice, no_curvature())
-            if np.array_equal(rows.prepared.affine.varying, varying):  # all have been chosen
-                full_objective = None
+            rows, choice = _with_few_features(problem, rows, target, choice)
+            ascent, choice = climb(rows, target, choice, no_curvature())
         _check_avoidance(problem, choice, ascent.objective)
-        found: dict[str, Any] = {"target": target.name, "full_objective": full_objective}
-        found |= {"dimensions": path, "first": first}
-        return _fitted(problem, rows, sample, choice, ascent, q=q, **found)
+        return _attributes(
+            problem, rows, target, choice, ascent, q=q, first=first, objective=objective
+        )
 
 
 def _check_avoidance(problem: SupervisedProblem, choice: Choice, objective: float) -> None:
@@ -124,6 +104,23 @@ def with_features(problem: SupervisedProblem, rows: TrainingRows, chosen: Array)
         return replace(rows, prepared=problem.prepared(rows.kernel, chosen))
 
 
+def _first_rows(
+    problem: SupervisedProblem, saved_fit: CheckpointedFit | None
+) -> tuple[TrainingRows, int]:
+    """Return the rows of the choices, and the given or the usual number of new features."""
+    parameters = problem.parameters
+    time_limit = TimeLimit(as_solver(parameters.solver).max_seconds, saved_fit)
+    rows, most = training_rows(problem, time_limit), parameters.max_features
+    q = problem.n_components(rows.prepared)
+    if most is not None:
+        rows.prepared.check_varying(q)
+    # Of many features, W may use those that explain most of y by themselves.
+    is_limited = most not in (None, AUTO) and problem.earlier is None
+    if is_limited and rows.prepared.has_many_features:
+        rows = with_features(problem, rows, _best_alone(rows, q))
+    return rows, q
+
+
 def _best_alone(rows: TrainingRows, q: int) -> Array:
     """Return which features (d,) explain most of y by themselves."""
     sample, features = rows.sample(rows.first_target, q), rows.prepared.features
@@ -134,9 +131,9 @@ def _best_alone(rows: TrainingRows, q: int) -> Array:
     return np.isin(np.arange(features.shape[1]), best)
 
 
-def _choices(
+def _new_choice(
     problem: SupervisedProblem, rows: TrainingRows, q: int
-) -> tuple[int, tuple[DimensionTrial, ...], Target, Choice]:
+) -> tuple[int, Target, Choice]:
     """Return what a sample chooses: the number of new features, the target, and the rest.
 
     If none is given, the number is the one that the rows ask for, up to six; there are trials of
@@ -151,8 +148,7 @@ def _choices(
         if len(rows.targets) == 1:
             return rows.first_target
         mean, law = rows.targets[MEAN], rows.targets[LAW]
-        better = law_is_better(rows.sample(law, q), evident(mean, q), evident(law, q))
-        return law if better else mean
+        return law if law_is_better(evident(mean, q), evident(law, q)) else mean
 
     path: tuple[DimensionTrial, ...] = ()
     given, few = problem.parameters.n_components, rows.n_rows < RULES.fewest_rows
@@ -160,20 +156,20 @@ def _choices(
         most = limited(rows.prepared.n_varying - 1, problem.parameters.max_features)
         target = evident_target(min(2, most))
         numbers = range(1, min(most, RULES.most_features) + 1)
-        q, path = choose_dimension((rows.sample(target, k), evident(target, k)) for k in numbers)
+        q, path = choose_dimension(evident(target, k) for k in numbers)
     watcher, count = fit_watcher(), len(rows.targets)
     watcher.on_selection(0, count)
     target = evident_target(q)
     watcher.on_selection(count - 1, count)
-    choice = evident(target, q)
+    choice = replace(evident(target, q), dimensions=path)
     if not few and rows.n_rows < RULES.network_rows:  # else rows that join will judge
         few_of = rows.prepared.features if _tries_few(problem, rows, q) else None
         tries_scales = _tries_scales(problem, rows, q)
-        choice = choose(rows.sample(target, q), choice, few_of, tries_scales=tries_scales)
+        choice = choose(choice, few_of, tries_scales=tries_scales)
     watcher.on_selection(count, count)
     if problem.parameters.max_features not in (None, AUTO):
         choice = replace(choice, is_few=True)
-    return q, path, target, choice
+    return q, target, choice
 
 
 def _tries_few(problem: SupervisedProblem, rows: TrainingRows, q: int) -> bool:
@@ -189,10 +185,13 @@ def _tries_scales(problem: SupervisedProblem, rows: TrainingRows, q: int) -> boo
     return may_have_all and rows.are_one_block and q > 1 and rows.kernel.width_is_free
 
 
-def _earlier_choice(problem: SupervisedProblem, rows: TrainingRows) -> tuple[Target, Choice]:
-    """Return the target, the width, the ridge and the W of the estimator's last fit.
+def _earlier_choice(
+    problem: SupervisedProblem, rows: TrainingRows, q: int
+) -> tuple[int, Target, Choice]:
+    """Return the number of new features, the target and the rest of the estimator's last fit.
 
-    A start that no step had changed stays one: steps would lead to what unseen rows refuted.
+    A start that no step had changed stays one: steps would lead to what unseen rows refuted. With
+    the few features that these had chosen, steps begin once W has them alone.
     """
     fitted = problem.parameters
     if fitted.setting_ is None or fitted.report_.target not in rows.targets:
@@ -200,22 +199,22 @@ def _earlier_choice(problem: SupervisedProblem, rows: TrainingRows) -> tuple[Tar
             "`warm_start` continues a fit of PredictiveIKDR to the same kind of y; "
             "set warm_start=False"
         )
-    W, is_start = rows.prepared.lower(fitted.components_), fitted.status_ is Status.START
+    target, W = rows.targets[fitted.report_.target], rows.prepared.lower(fitted.components_)
     most, used = fitted.max_features, np.asarray(fitted.components_.any(axis=0))
     is_few = not used[rows.prepared.affine.varying].all() if most == AUTO else most is not None
-    choice = Choice(W, fitted.setting_, np.nan, "earlier fit", is_start, is_few)
-    choice = replace(choice, scales=fitted.scales_ if rows.are_one_block else None)
-    return rows.targets[fitted.report_.target], choice
+    is_start = fitted.status_ is Status.START or (is_few and most == AUTO)
+    sample = rows.sample(target, q)
+    choice = Choice(sample, W, fitted.setting_, np.nan, "earlier fit", is_start, is_few)
+    return q, target, replace(choice, scales=fitted.scales_ if rows.are_one_block else None)
 
 
 def _last_steps(
+    problem: SupervisedProblem,
     rows: TrainingRows,
     target: Target,
-    sample: Sample,
     choice: Choice,
     curvature: Curvature,
     *,
-    max_iter: int,
     saved_fit: CheckpointedFit | None,
 ) -> tuple[Solution, Choice]:
     """Return the ascent over all rows from the choice's W (r, q), and the choice with its W.
@@ -223,19 +222,18 @@ def _last_steps(
     Its steps are saved; what precedes them is repeated, to the same bits.
     """
     options: dict[str, Any] = {
-        "max_iter": 0 if choice.is_start else max_iter,
+        "max_iter": 0 if choice.is_start else as_solver(problem.parameters.solver).max_iter,
         "saved_fit": saved_fit,
         "on_iteration": fit_watcher().on_iteration,
         "curvature": curvature,
     }
     if rows.are_one_block:
-        regression, block = choice.regression(sample), rows.block(target, rows.counting)
-        evaluate = partial(regression.explained, block)
-        limit = rows.time_limit
-        ascent = ascend(evaluate, choice.W, sample.precondition, time_limit=limit, **options)
+        evaluate = partial(choice.regression.explained, rows.block(target, rows.counting))
+        options |= {"time_limit": rows.time_limit}
+        ascent = ascend(evaluate, choice.W, choice.sample.precondition, **options)
         ascent = replace(ascent, report=FitReport(engine="exact", residual_rows=rows.n_rows))
     else:
-        ascent = climbed(rows, target, sample, choice, **options)
+        ascent = climbed(rows, target, choice, **options)
     turned, scales = diagonalised(ascent), choice.scales
     if scales is not None:
         scales = _turned_scales(scales, ascent.W, turned.W)
@@ -244,11 +242,11 @@ def _last_steps(
 
 
 def _with_few_features(
-    problem: SupervisedProblem, rows: TrainingRows, sample: Sample, choice: Choice, W: Array
+    problem: SupervisedProblem, rows: TrainingRows, target: Target, choice: Choice
 ) -> tuple[TrainingRows, Choice]:
     """Return the rows with few features alone, and the choice with the W (r, q) of these."""
-    most, prepared = problem.parameters.max_features, rows.prepared
-    weights, size = prepared.lift(W.T).T, int(most) if is_whole(most) else None
+    most, prepared, sample = problem.parameters.max_features, rows.prepared, choice.sample
+    weights, size = prepared.lift(choice.W.T).T, int(most) if is_whole(most) else None
     features, regression = prepared.features, sample.regression(choice.setting)
     if most == AUTO and problem.earlier is not None:
         chosen = np.asarray(problem.earlier.any(axis=0))
@@ -258,27 +256,27 @@ def _with_few_features(
             chosen, few = few_features(sample.rows, regression, features, weights, size)
     rows = with_features(problem, rows, chosen)
     # The trials were judged on unseen rows with all features.
-    W = rows.prepared.orthonormal(few.T)
-    return rows, replace(choice, W=W, evidence=np.nan, is_start=False)
+    W, sample = rows.prepared.orthonormal(few.T), rows.sample(target, sample.q)
+    return rows, replace(choice, sample=sample, W=W, evidence=np.nan, is_start=False)
 
 
-def _fitted(
+def _attributes(
     problem: SupervisedProblem,
     rows: TrainingRows,
-    sample: Sample,
+    target: Target,
     choice: Choice,
     ascent: Solution,
     *,
     q: int,
-    first: Sample,
-    **report: Any,
-) -> Fitted:
-    """Return the solution of a fit, with the eigengap of Phi on the sample, and its attributes.
+    first: TrainingRows,
+    objective: float,
+) -> dict[str, Any]:
+    """Return the fitted attributes of an ascent, with the eigengap of Phi on the sample.
 
-    If fewer than q directions vary, W has others, in which the rows are constant. The sample
-    `first` has all features, of which the fit may have few. `report` are fields of the `FitReport`.
+    If fewer than q directions vary, W has others, in which the rows are constant. `objective` is J
+    of the `first` rows, before W had few features.
     """
-    prepared, W, regression = rows.prepared, ascent.W, choice.regression(sample)
+    prepared, sample, W, regression = rows.prepared, choice.sample, ascent.W, choice.regression
     more = q - W.shape[1]
     phi = regression.phi(sample.rows, W)
     outside = largest_eigenvalue_outside(phi, W)
@@ -302,8 +300,11 @@ def _fitted(
     if problem.avoid is not None:
         every = problem.dependence_rows(prepared, regression.kernel, q)
         avoided = measured_avoidance(every, turned.W, problem.dependence)
-    advice = prediction_advice(choice.trials, first.rows, rows.seed, parts, solution.objective)
-    attributes = {
+    tried = first.sample(target, q).rows
+    advice = prediction_advice(choice.trials, tried, rows.seed, parts, solution.objective)
+    chosen, before = (each.prepared.affine.varying for each in (rows, first))
+    is_few = first.prepared.varying_only or not np.array_equal(chosen, before)
+    return {
         **solution_attributes(
             turned,
             prepared,
@@ -313,15 +314,16 @@ def _fitted(
             avoided=avoided,
             tolerance=ascent.limit,
             trials=choice.trials,
+            dimensions=choice.dimensions,
             other_maximum=choice.other_maximum,
-            **report,
+            target=target.name,
+            full_objective=objective if choice.is_few and is_few else None,
         ),
         "kernel_": regression.kernel.with_rows_mapped(prepared.lift_rows),
         "contributions_": parts,
         "setting_": choice.setting,
         "scales_": scales,
     }
-    return Fitted(solution, attributes)
 
 
 def _turned_scales(scales: Array, before: Array, after: Array) -> Array:

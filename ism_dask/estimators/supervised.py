@@ -15,7 +15,6 @@ from ism_dask._validation import is_whole, seed_of
 from ism_dask.engines import EngineOptions, as_engine
 from ism_dask.estimators.base import watched_fit
 from ism_dask.estimators.fitted import (
-    Fitted,
     contributions,
     measured_avoidance,
     rotated,
@@ -98,8 +97,7 @@ class SupervisedBase(SupervisedParameters):
             reused_matrices(),
             watched_fit(self),
         ):
-            solution, attributes = self._fitted(ordered)
-            attributes |= problem.gaps
+            attributes = {**self._fitted(ordered), **problem.gaps}
             without_y = 0 if problem.others is None else problem.others.moments.n_rows
             attributes["report_"] = replace(attributes["report_"], rows_without_y=without_y)
             if (library := problem.library) is not None:
@@ -110,12 +108,12 @@ class SupervisedBase(SupervisedParameters):
             self._set_fitted(attributes | ({} if classes is None else {"classes_": classes}))
         self._sides, self._fit_parameters = problem.sides, parameters
         self._rows_digest = problem.digest
-        self._warn_about_fit(solution)
+        self._warn_about_fit()
         return self
 
     @abstractmethod
-    def _fitted(self, problem: SupervisedProblem) -> Fitted:
-        """Return the solution of a problem, and the fitted attributes."""
+    def _fitted(self, problem: SupervisedProblem) -> dict[str, Any]:
+        """Return the fitted attributes of the W that solves a problem."""
 
     @abstractmethod
     def _certified(self, problem: SupervisedProblem) -> Certificate:
@@ -301,7 +299,7 @@ feature_names_in_
     solver: str | Solver = "ism"
     engine: str | EngineOptions = "auto"
 
-    def _fitted(self, problem: SupervisedProblem) -> Fitted:
+    def _fitted(self, problem: SupervisedProblem) -> dict[str, Any]:
         parameters, dependence = problem.parameters, problem.dependence
         kernel, solver = as_kernel(parameters.kernel), as_solver(parameters.solver)
         engine = as_engine(parameters.engine)
@@ -325,7 +323,7 @@ feature_names_in_
             W = turned.W[: prepared.n_varying]
             parts = contributions(contributing.value, W, solution.objective)
         advice = components_advice(solution.eigenvalues.tolist(), solution.eigengap)
-        attributes = {
+        return {
             **solution_attributes(
                 turned,
                 prepared,
@@ -340,7 +338,6 @@ feature_names_in_
             "engine_": solution.report.engine,
             "engine_error_": solution.report.engine_error,
         }
-        return Fitted(solution, attributes)
 
     def _certified(self, problem: SupervisedProblem) -> Certificate:
         prepared = problem.prepared(self.kernel_)

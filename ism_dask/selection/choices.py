@@ -36,7 +36,7 @@ from ism_dask.threads import in_threads
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """What a selection chose: W (d, q), fitted to the sample, and the setting and its evidence.
+    """What a selection chose on a sample: W (d, q), fitted to it, the setting and its evidence.
 
     Attributes
     ----------
@@ -52,8 +52,11 @@ class Choice:
         The sine of the angle to the W of another start that is as good; 0 if none is.
     scales : (q, q) array or None
         The own scales of the directions of W; None if one width does for all.
+    dimensions : tuple of DimensionTrial
+        The trials of numbers of new features, from 1 up; empty if the number was not chosen.
     """
 
+    sample: Sample
     W: Array
     setting: Setting
     evidence: float
@@ -63,10 +66,12 @@ class Choice:
     trials: tuple[Trial, ...] = ()
     other_maximum: float = 0.0
     scales: Array | None = None
+    dimensions: tuple[DimensionTrial, ...] = ()
 
-    def regression(self, sample: Sample) -> RidgeRegression:
-        """Return the regression of the choice, on a sample."""
-        return replace(sample.regression(self.setting), scales=self.scales)
+    @property
+    def regression(self) -> RidgeRegression:
+        """The regression with the width, the ridge and the scales."""
+        return replace(self.sample.regression(self.setting), scales=self.scales)
 
 
 # By evidence.
@@ -76,35 +81,35 @@ def choose_by_evidence(sample: Sample) -> Choice:
     """Return the start, the width, the ridge and W of the largest evidence."""
     names = list(sample.start_settings)[: RULES.climbed_starts]
     starts = [_start_choice(sample, name) for name in names]
-    calls = [partial(_improved, sample, start, RULES.few_steps) for start in starts]
+    calls = [partial(_improved, start, RULES.few_steps) for start in starts]
     climbed = in_threads(calls, sample.rows.n_rows)
-    best = _exchanged(sample, max(climbed, key=lambda each: each.evidence))
-    other = max(other_maximum(sample, best, each) for each in climbed)
-    return replace(_improved(sample, best, RULES.steps), other_maximum=other)
+    best = _exchanged(max(climbed, key=lambda each: each.evidence))
+    other = max(other_maximum(best, each) for each in climbed)
+    return replace(_improved(best, RULES.steps), other_maximum=other)
 
 
-def other_maximum(sample: Sample, best: Choice, other: Choice) -> float:
+def other_maximum(best: Choice, other: Choice) -> float:
     """Return the sine of the angle between two W if they are different but as good; else 0."""
     sine = subspace_sine(best.W, other.W)
     if sine < RULES.other_sine:
         return 0.0
-    losses = [sample.leave_one_out(each.W, each.setting) for each in (best, other)]
+    losses = [each.sample.leave_one_out(each.W, each.setting) for each in (best, other)]
     lost = losses[1] - losses[0]
     return 0.0 if lost.mean() > RULES.as_good * lost.std() / np.sqrt(len(lost)) else sine
 
 
 def _start_choice(sample: Sample, name: str) -> Choice:
     """Return a start with the setting of its largest evidence."""
-    return Choice(sample.starts[name], *sample.start_settings[name], name)
+    return Choice(sample, sample.starts[name], *sample.start_settings[name], name)
 
 
-def _exchanged(sample: Sample, choice: Choice) -> Choice:
+def _exchanged(choice: Choice) -> Choice:
     """Return the choice with directions exchanged for others as long as this finds more evidence.
 
     The steps do not find a direction that says nothing of y without another one, as one side of
     the squares of a chessboard. A single column or a direction of another start may show it.
     """
-    d, q = choice.W.shape
+    sample, (d, q) = choice.sample, choice.W.shape
     if q == 1 or q * (d + q * len(START_NAMES)) > RULES.most_exchanges:
         return choice
     others = np.hstack([np.eye(d), *(sample.starts[name] for name in START_NAMES)]).T
@@ -115,7 +120,7 @@ def _exchanged(sample: Sample, choice: Choice) -> Choice:
         tried = [np.linalg.qr(np.c_[each, other])[0] for each in rest for other in others]
         calls = [partial(sample.evidence, each, choice.setting) for each in tried]
         W = tried[int(np.argmax(in_threads(calls, sample.rows.n_rows)))]
-        exchanged = _improved(sample, replace(choice, W=W), RULES.few_steps)
+        exchanged = _improved(replace(choice, W=W), RULES.few_steps)
         is_another = subspace_sine(choice.W, exchanged.W) >= RULES.other_sine
         if not is_another or exchanged.evidence <= choice.evidence:
             break
@@ -123,28 +128,28 @@ def _exchanged(sample: Sample, choice: Choice) -> Choice:
     return choice
 
 
-def _improved(sample: Sample, choice: Choice, steps: int) -> Choice:
+def _improved(choice: Choice, steps: int) -> Choice:
     """Return the choice after some steps of W, with the nearby setting of largest evidence.
 
     After the time limit the choice stays as it is.
     """
+    sample = choice.sample
     if sample.time_limit.is_over:
         return choice
     W, _ = sample.climbed(choice.W, sample.regression(choice.setting), steps)
-    return Choice(W, *sample.best_setting(W, choice.setting), choice.start)
+    return Choice(sample, W, *sample.best_setting(W, choice.setting), choice.start)
 
 
 # By unseen rows.
 
 
-def choose(
-    sample: Sample, choice: Choice, few_of: Array | None = None, *, tries_scales: bool = False
-) -> Choice:
+def choose(choice: Choice, few_of: Array | None = None, *, tries_scales: bool = False) -> Choice:
     """Return the choice by evidence, made more cautious as far as unseen rows ask for it.
 
     With a matrix `few_of` (r, d), which turns coordinates into features, few features are tried;
     own scales are where W has all features.
     """
+    sample = choice.sample
     if sample.time_limit.is_over:
         return choice
     folds = folds_of(sample)
@@ -152,10 +157,10 @@ def choose(
     names = () if sample.avoids else folds[0].start_names
     now = trial_of(sample, folds, choice.start, choice.setting)
     trials = [*(trial_of(sample, folds, name) for name in names), now]
-    if not _folds_find_as_much(sample, folds, choice):
+    if not _folds_find_as_much(folds, choice):
         return replace(choice, trials=taken_first(now, trials))
     now = _best_trial(trials, _more_cautious(sample, folds, now, trials))
-    choice, start = _refitted(sample, choice, now), now.start
+    choice, start = _refitted(choice, now), now.start
     if few_of is not None and not sample.time_limit.is_over:
         few = trial_of(sample, folds, start, setting_of(now), few_of=few_of, name=FEW)
         trials.append(few)
@@ -194,13 +199,13 @@ def _more_cautious(sample: Sample, folds: list[Sample], now: Trial, trials: list
         now = best
 
 
-def _folds_find_as_much(sample: Sample, folds: list[Sample], choice: Choice) -> bool:
+def _folds_find_as_much(folds: list[Sample], choice: Choice) -> bool:
     """Return whether the steps raise the evidence of training rows as they raise that of all rows.
 
     If they do not, though on many rows they gain more than the weights of W cost, the training rows
     were too few to find what all rows show, and held-out rows say nothing of it.
     """
-    settings = sample.start_settings
+    sample, settings = choice.sample, choice.sample.start_settings
     gain = choice.evidence - next(iter(settings.values()))[1]
     (n, d), q = sample.rows.X.shape, sample.q
     if gain < d * q * sample.weight_cost or n < RULES.rows_per_weight * d * q:
@@ -232,9 +237,9 @@ def _best_trial(trials: list[Trial], now: Trial) -> Trial:
     return next(linear, best)
 
 
-def _refitted(sample: Sample, choice: Choice, best: Trial) -> Choice:
+def _refitted(choice: Choice, best: Trial) -> Choice:
     """Return the choice of the best trial, with W fitted to all rows of the sample."""
-    W, setting = choice.W, setting_of(best)
+    sample, W, setting = choice.sample, choice.W, setting_of(best)
     if setting is None:
         return replace(_start_choice(sample, best.start), is_start=True)
     if setting != choice.setting:
@@ -248,21 +253,19 @@ def _refitted(sample: Sample, choice: Choice, best: Trial) -> Choice:
 # The target and the number of new features.
 
 
-def law_is_better(sample: Sample, of_mean: Choice, of_law: Choice) -> bool:
+def law_is_better(of_mean: Choice, of_law: Choice) -> bool:
     """Return whether W of the law predicts the functions of y better than W of the mean does.
 
-    W of the law is fitted to them, so its gain has to exceed what its entries gain from noise. The
-    sample has the law as its target.
+    W of the law is fitted to them, so its gain has to exceed what its entries gain from noise.
     """
-    (d, q), setting = of_mean.W.shape, sample.best_setting(of_mean.W)[0]
+    sample, (d, q) = of_law.sample, of_mean.W.shape
+    setting = sample.best_setting(of_mean.W)[0]
     lost = sample.leave_one_out(of_mean.W, setting).mean()
     gain = lost - sample.leave_one_out(of_law.W, of_law.setting).mean()
     return float(gain) > RULES.gain_of_law * d * q / sample.rows.n_rows
 
 
-def choose_dimension(
-    choices: Iterable[tuple[Sample, Choice]],
-) -> tuple[int, tuple[DimensionTrial, ...]]:
+def choose_dimension(choices: Iterable[Choice]) -> tuple[int, tuple[DimensionTrial, ...]]:
     """Return the number of new features, and the trials from 1 up.
 
     A feature is taken if the log evidence rises by more than its weights cost. `choices` are those
@@ -270,7 +273,8 @@ def choose_dimension(
     """
     trials: list[DimensionTrial] = []
     before: Choice | None = None
-    for sample, choice in choices:
+    for choice in choices:
+        sample = choice.sample
         n, d = sample.rows.X.shape
         gain = 0.0 if before is None else choice.evidence - before.evidence
         losses = sample.leave_one_out(choice.W, choice.setting)

@@ -216,9 +216,9 @@ def _sample(kind, seed=0, n=200):
 def test_other_features_are_named_if_rows_cannot_decide_between_them(kind, is_as_good):
     sample, W = _sample(kind)
     ends = (W, np.eye(5)[:, [1]])
-    best, other = (Choice(each, *sample.best_setting(each), "") for each in ends)
-    assert (other_maximum(sample, best, other) == 1.0) == is_as_good
-    assert other_maximum(sample, best, best) == 0.0
+    best, other = (Choice(sample, each, *sample.best_setting(each), "") for each in ends)
+    assert (other_maximum(best, other) == 1.0) == is_as_good
+    assert other_maximum(best, best) == 0.0
 
 
 @pytest.mark.parametrize("q", [1, 2])
