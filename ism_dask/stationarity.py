@@ -20,6 +20,8 @@ from ism_dask.status import Status
 
 # The largest deviation of `W^T W` from the identity that a solution may have.
 _ORTHONORMAL = 1e-10
+# If Phi W is a smaller share of J than this, J does not depend on W except by rounding.
+FLAT = 1e-9
 # The residual is taken over all pairs of rows while n^2 max(q, 10) is at most this; below ten
 # columns the kernel takes most of the time. At q = 10 this is 63,000 rows, some seconds on two
 # cores.
@@ -54,6 +56,9 @@ def with_true_residual(engine: Engine, solution: Solution) -> Solution:
     report = replace(
         solution.report, engine=engine.name, engine_note=engine.note, residual_rows=rows
     )
+    # The Phi W of a flat J is rounding, whose residual says nothing.
+    if solution.status is Status.FLAT or np.linalg.norm(product) <= FLAT * abs(solution.objective):
+        return replace(solution, status=Status.FLAT, residual=1.0, report=report)
     return replace(solution, residual=relative_residual(W, product), report=report)
 
 

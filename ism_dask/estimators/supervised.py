@@ -268,7 +268,7 @@ default "auto"
         J: HSIC, `sum_ij Gamma_ij f(beta_ij)`; see `ism_dask.hsic`.
     residual_ : float
         Distance of W from a stationary point under the true kernel, whatever the engine:
-        `||Phi W - W L|| / ||Phi W||`.
+        `||Phi W - W L|| / ||Phi W||`, and 1 if J does not depend on W.
     converged_ : bool
         Whether `status_` is `Status.CONVERGED`: W is stationary, with a `residual_` of at most
         1e-4 under the true kernel.

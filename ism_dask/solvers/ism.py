@@ -27,14 +27,13 @@ from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.fit_report import FitReport
 from ism_dask.records.iteration import ANGLE, RESIDUAL, Record, Solution, State, relative_change
 from ism_dask.solvers.base import Solver, TimeLimit, drive
+from ism_dask.stationarity import FLAT
 from ism_dask.status import Status
 
 # Two values of J by an approximation are equal if they differ by less than a quarter of the bound
 # on their error and by less than this share. From one W to the next the error varies by a tenth to
 # a thousandth of the bound. A wide bound is no measure of that variation, hence the share.
 _TIE = 1e-4
-# If Phi W is a smaller share of J than this, J does not depend on W except by rounding.
-_FLAT = 1e-9
 # At this residual W is stationary, whichever rule ended the iteration.
 _STATIONARY = 1e-10
 
@@ -295,10 +294,9 @@ def solution_at(  # noqa: PLR0917
     if evaluation is None or evaluation.noise > DOUBLE_NOISE:
         evaluation = operator.gradient(W)
     W, values, product = rayleigh_ritz(W, _product(evaluation, W))
-    is_flat = np.linalg.norm(product) <= _FLAT * abs(evaluation.objective)
     return Solution(
         State(W, values, W, evaluation.objective, history=history),
-        Status.FLAT if is_flat else status,
+        Status.FLAT if np.linalg.norm(product) <= FLAT * abs(evaluation.objective) else status,
         product,
         relative_residual(W, product),
         eigengap=float(values[-1]) - following,

@@ -264,6 +264,23 @@ def test_uncertified_fits_say_why(parameters, reason):
 
 
 @quiet
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.5])
+@pytest.mark.parametrize("engine", ["exact", "landmarks"])
+def test_a_flat_fit_says_so_and_states_no_ratio_of_roundings(engine, share):
+    for seed in range(4):
+        X = np.random.default_rng(seed).normal(size=(40, 5)) + 10.0 * np.arange(40)[:, None]
+        kernel, y = Gaussian(share * pdist(X).min() / 40), np.arange(40) % 3
+        model = hsic_model(1, kernel=kernel, standardize=False, engine=engine).fit(X, y)
+        differences = X[:, None] - X
+        slopes = np.exp(-((differences @ model.components_[0]) ** 2) / (2 * kernel.sigma**2))
+        terms = slopes[..., None] * differences * (differences @ model.components_.T)
+        # Phi W is below the limit of rounding for any Gamma, whose entries are at most 1.
+        assert np.abs(terms).sum() / kernel.sigma**2 <= 1e-9 * model.objective_
+        assert (model.status_, model.residual_) == (Status.FLAT, 1.0)
+        assert not model.converged_
+
+
+@quiet
 @pytest.mark.parametrize("share", [0.02, 0.1, 0.3])
 @pytest.mark.parametrize("make", [hsic_model, PredictiveIKDR])
 def test_where_j_is_constant_nothing_is_proved(make, share):

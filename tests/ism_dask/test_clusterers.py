@@ -238,5 +238,6 @@ def test_rows_far_apart_have_no_neighbours():
     with pytest.warns(ConvergenceWarning, match="Phi is zero, so that J does not depend on W"):
         model = UnsupervisedIKDR(3, kernel=Gaussian(1e-3)).fit(X)
     assert not model.converged_
+    assert model.residual_ == 1.0
     assert np.isfinite(model.embedding_).all()
     assert set(model.labels_) <= {0, 1, 2}
