@@ -28,7 +28,7 @@ from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.estimators.training_rows import Target, TrainingRows
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import inverse_covariance
-from ism_dask.records.fit_report import FitReport, Trial
+from ism_dask.records.fit_report import Trial
 from ism_dask.records.iteration import Solution
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.rows.raw import MANY_ROWS, LoadedShard
@@ -122,7 +122,8 @@ def climbed(
     missed = (1.0 - ascent.objective) * min(1.0, regression.left_out(X, ascent.W) / exact.ridge)
     known = not choice.sample.avoids and ascent.objective > 0.0
     error = missed / ascent.objective if known else np.inf
-    report = FitReport(engine="landmarks", engine_error=error, residual_rows=len(every))
+    notes: dict[str, Any] = {"engine": "landmarks", "engine_error": error}
+    report = replace(ascent.report, residual_rows=len(every), **notes)
     return replace(ascent, report=report)
 
 

@@ -26,7 +26,7 @@ from ism_dask.kernels import as_kernel
 from ism_dask.linalg.eigen import largest_eigenvalue_outside
 from ism_dask.observe import current_fit, fit_watcher
 from ism_dask.records.checkpoint import CheckpointedFit
-from ism_dask.records.fit_report import DimensionTrial, FitReport
+from ism_dask.records.fit_report import DimensionTrial
 from ism_dask.records.iteration import Solution
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.rows.raw import MANY_ROWS, fits_memory
@@ -38,7 +38,7 @@ from ism_dask.selection.choices import (
     law_is_better,
 )
 from ism_dask.selection.rules import RULES
-from ism_dask.selection.support import few_features, marginal_shares
+from ism_dask.selection.trials import few_features, marginal_shares
 from ism_dask.solvers import as_solver
 from ism_dask.solvers.ascent import Curvature, ascend, diagonalised, no_curvature
 from ism_dask.solvers.base import TimeLimit
@@ -231,7 +231,8 @@ def _last_steps(
         evaluate = partial(choice.regression.explained, rows.block(target, rows.counting))
         options |= {"time_limit": rows.time_limit}
         ascent = ascend(evaluate, choice.W, choice.sample.precondition, **options)
-        ascent = replace(ascent, report=FitReport(engine="exact", residual_rows=rows.n_rows))
+        report = replace(ascent.report, engine="exact", residual_rows=rows.n_rows)
+        ascent = replace(ascent, report=report)
     else:
         ascent = climbed(rows, target, choice, **options)
     turned, scales = diagonalised(ascent), choice.scales
@@ -312,7 +313,6 @@ def _attributes(
             components_advice=advice,
             solver="ascent",
             avoided=avoided,
-            tolerance=ascent.limit,
             trials=choice.trials,
             dimensions=choice.dimensions,
             other_maximum=choice.other_maximum,

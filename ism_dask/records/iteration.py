@@ -156,14 +156,13 @@ class Solution:
     The W (d, q) of the state has orthonormal columns, and of all W in the run the largest J.
     `product` is Phi W, in double precision as J, and `eigengap` the smallest eigenvalue of W minus
     the largest outside of W. The `residual` of a fit is under the true kernel as far as that was
-    affordable; that of an ascent had to come to `limit`. The report says what the engine adds.
+    affordable. The report says what the engine adds, and of an ascent the limit of the residual.
     """
 
     state: State
     status: Status
     product: Array
     residual: float
-    limit: float = RESIDUAL
     eigengap: float = np.nan
     report: FitReport = field(default_factory=FitReport)
 

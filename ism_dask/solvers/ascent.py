@@ -20,6 +20,7 @@ from ism_dask.kernels.base import check_finite
 from ism_dask.linalg.eigen import rayleigh_ritz
 from ism_dask.linalg.subspaces import nearest_orthonormal, relative_residual, tangent
 from ism_dask.records.checkpoint import CheckpointedFit
+from ism_dask.records.fit_report import FitReport
 from ism_dask.records.iteration import RESIDUAL, Solution, State
 from ism_dask.solvers.base import Solver, TimeLimit, drive, stamped
 from ism_dask.status import Status
@@ -148,7 +149,8 @@ def ascend(
             on_iteration(state)
     product = steps.value.product
     residual = relative_residual(state.W, product)
-    return Solution(state, status, product, residual, steps.limit_here)
+    report = FitReport(tolerance=steps.limit_here)
+    return Solution(state, status, product, residual, report=report)
 
 
 def diagonalised(solution: Solution) -> Solution:

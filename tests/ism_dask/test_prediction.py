@@ -235,7 +235,7 @@ def test_the_ascent_ends_where_j_is_stationary(q):
     assert (np.diff(heights) > 0).all()
     assert len(seen) == len(result.history)
     assert heights[-1] == pytest.approx(_objective(regression, rows, result.W), rel=1e-9)
-    assert relative_residual(result.W, J(result.W).product) <= 1.1 * result.limit
+    assert relative_residual(result.W, J(result.W).product) <= 1.1 * result.report.tolerance
     short = ascend(J, W, precondition, max_iter=2)
     assert (short.status, len(short.history)) == (Status.MAX_ITER, 2)
     over = TimeLimit(1e-9)
