@@ -39,8 +39,8 @@ def mnist60k() -> Figure:
         "seconds_without_check": middle(fits, "solved"),
         "seconds_an_iteration": middle(fits, "iteration_seconds"),
         "n_iter": model.n_iter_,
-        "engine": model.engine_,
-        "engine_error": model.engine_error_,
+        "engine": model.report_.engine,
+        "engine_error": model.report_.engine_error,
         "residual": model.residual_,
         "residual_rows": model.report_.residual_rows,
         "fit_peak_gb": fit_peak_gb,
@@ -59,6 +59,6 @@ def mnist60k() -> Figure:
             seconds <= _SECONDS
             and fit_peak_gb <= _GIGABYTES
             and sine <= _SAME
-            and max(off, off_between) <= model.engine_error_
+            and max(off, off_between) <= model.report_.engine_error
         ),
     }

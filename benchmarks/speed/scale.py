@@ -96,8 +96,8 @@ def _fit_facts(many: Fit, n: int) -> Figure:
         "seconds": many.seconds,
         "solved_seconds": many.solved,
         "n_iter": model.n_iter_,
-        "engine": model.engine_,
-        "engine_error": model.engine_error_,
+        "engine": model.report_.engine,
+        "engine_error": model.report_.engine_error,
         "residual": model.residual_,
         "residual_on": _residual_method(many, n),
     }
@@ -106,7 +106,7 @@ def _fit_facts(many: Fit, n: int) -> Figure:
 def _residual_method(many: Fit, n: int) -> str:
     """Return how the residual was computed, in words."""
     model = many.model
-    if model.engine_error_ == 0:
+    if model.report_.engine_error == 0:
         return "all rows, the engine being exact"
     if model.report_.residual_rows == n:
         return "all pairs of rows, under the true kernel"

@@ -32,8 +32,8 @@ class EngineOptions:
     tol : float, default 1e-4
         For landmarks, the share of the trace of the kernel that may be left out; of a polynomial
         with few monomials nothing is. If W is then not stationary under the true kernel, the fit
-        also tries a tenth and a hundredth of it. `engine_error_` bounds the effect on J; measured
-        errors are far smaller.
+        also tries a tenth and a hundredth of it. `report_.engine_error` bounds the effect on J;
+        measured errors are far smaller.
 
     Examples
     --------
@@ -41,7 +41,7 @@ class EngineOptions:
     >>> from ism_dask import SupervisedIKDR
     >>> from ism_dask.engines import EngineOptions
     >>> X, y = load_wine(return_X_y=True)
-    >>> SupervisedIKDR(2, engine=EngineOptions("landmarks", tol=1e-3)).fit(X, y).engine_
+    >>> SupervisedIKDR(2, engine=EngineOptions("landmarks", tol=1e-3)).fit(X, y).report_.engine
     'landmarks'
     """
 

@@ -101,7 +101,6 @@ class ClusteringIKDR(ClusterMixin, IKDR):
             U = embedding.shards.gather_fact(EMBEDDING)[:, :-1]
             attributes |= gaps | {
                 "embedding_": in_given_order(U, order),
-                "embedding_eigenvalues_": embedding.values,
                 **self._clustered(normalise_rows(U), guide, order),
             }
             self._set_fitted(attributes)
@@ -181,16 +180,19 @@ class ClusteringIKDR(ClusterMixin, IKDR):
                 components_advice=components_advice(pair.eigenvalues.tolist(), pair.eigengap),
             ),
             "kernel_": rows.fitted_kernel,
-            "engine_": pair.report.engine,
-            "engine_error_": pair.report.engine_error,
             "rounds_": result.rounds,
             "converged_": pair.status is Status.CONVERGED and result.converged,
-            # The extension of the embedding to other rows, for `predict`.
+            # The extension of the embedding to other rows, for `predict`, by `affinity_`.
             "_projection": (affine.mean, affine.scale, prepared.lift(result.solution.W.T)),
             "_extension": extension,
-            "affinity_": extension.kernel,
         }
         return result, attributes
+
+    @property
+    def affinity_(self) -> Kernel:
+        """The kernel that weighs the edges of the graph of the rows of `X W`."""
+        check_is_fitted(self)
+        return self._extension.kernel
 
     @property
     def stopping_of_rounds(self) -> StoppingOfRounds:
@@ -218,7 +220,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
 
     def _embedded_rows(self, X: Array) -> Array:
         """Return the rows of U (b, k) for rows X (b, d), which need not have been in the fit."""
-        U = np.empty((X.shape[0], len(self.embedding_eigenvalues_)))
+        U = np.empty((X.shape[0], self.embedding_.shape[1]))
         # A block of a lazy array may also have no rows.
         for start in range(0, X.shape[0], _ROWS_AT_ONCE):
             batch = slice(start, start + _ROWS_AT_ONCE)
@@ -284,19 +286,17 @@ class UnsupervisedIKDR(ClusteringIKDR):
         The cluster of each row. Clusters are numbered in the order in which they first appear.
     embedding_ : (n, k) array
         The spectral embedding U; `labels_` come from k-means on its rows, scaled to length 1.
-    embedding_eigenvalues_ : (k,) array
-        The eigenvalues of the embedding.
     cluster_centers_ : (k, k) array
         The centres of the clusters, among the rows of U scaled to length 1.
     rounds_ : tuple of Round
         A record of each round, with the objectives of W and of the embedding. J of a round is that
-        under the embedding before, to which W was fitted.
+        under the embedding before, to which W was fitted. The `eigenvalues` (k,) of the last round
+        are those of `embedding_`.
     affinity_ : Kernel
         The kernel that weighs the edges of the graph of the rows of `X W`; docs/clustering.md
         explains why it differs from `kernel_`.
     components_, mean_, scale_, gap_means_, gap_counts_, eigenvalues_, eigengap_, \
-    objective_, residual_, engine_, engine_error_, kernel_, report_, n_features_in_, \
-    feature_names_in_
+    objective_, residual_, kernel_, report_, n_features_in_, feature_names_in_
         As in `SupervisedIKDR`, for the W of the last round under the Gamma of `embedding_`.
     n_iter_, status_, history_
         As in `SupervisedIKDR`, for the fit of this W to the embedding before.

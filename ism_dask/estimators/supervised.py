@@ -253,8 +253,8 @@ default "auto"
     engine : {"auto", "closed_form", "landmarks", "exact"} or EngineOptions, default "auto"
         How Phi is computed. "auto" takes the cheapest engine that
         applies, and the next one if that engine declines. "landmarks", which "auto" considers from
-        4,000 rows up, approximates Phi, and `engine_error_` says what that does to J; the other
-        engines leave nothing out. An engine may also be an object with its options, such as
+        4,000 rows up, approximates Phi, and `report_.engine_error` says what that does to J; the
+        other engines leave nothing out. An engine may also be an object with its options, such as
         `ism_dask.engines.EngineOptions("landmarks", tol=1e-3)`.
     standardize, missing, rotation, avoid_weight, class_weight, warm_start
         As in `PredictiveIKDR`.
@@ -275,11 +275,6 @@ default "auto"
     history_ : tuple of Record
         For each iteration: objective, eigenvalues, change, angle, residual (under the engine's
         Phi), seconds, and whether J rose. It includes steps along the gradient of J.
-    engine_ : str
-        Name of the engine that computed the result.
-    engine_error_ : float
-        Bound on the relative error of `objective_` due to approximation, without rounding: 0 if
-        the engine leaves nothing out, infinite if the bound exceeds 1.
     components_, mean_, scale_, gap_means_, gap_counts_, eigenvalues_, eigengap_, \
 contributions_, n_iter_, status_, certificate_, kernel_, report_, classes_, n_features_in_, \
 feature_names_in_
@@ -335,8 +330,6 @@ feature_names_in_
             ),
             "kernel_": rows.fitted_kernel,
             "contributions_": parts,
-            "engine_": solution.report.engine,
-            "engine_error_": solution.report.engine_error,
         }
 
     def _certified(self, problem: SupervisedProblem) -> Certificate:

@@ -80,7 +80,8 @@ class FitReport:
         The name of the engine that computed the result; of a prediction "exact", or "landmarks" for
         more than some 900 rows.
     engine_error : float
-        Bound on the relative error of `objective_` due to this engine.
+        Bound on the relative error of `objective_` due to this engine, without rounding: 0 if it
+        leaves nothing out, infinite if no bound is known.
     engine_note : str
         What there is to know of the engine, such as why others declined.
     tolerance : float

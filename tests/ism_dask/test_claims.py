@@ -61,7 +61,7 @@ def test_converged_is_true(block):
         judge, W = definition_of(case, model), model.components_.T
         J = judge.objective(W)
         assert off_from_orthonormal(model) <= 1e-10, seed
-        assert abs(model.objective_ - J) <= max(model.engine_error_, 1e-11) * abs(J), seed
+        assert abs(model.objective_ - J) <= max(model.report_.engine_error, 1e-11) * abs(J), seed
         assert model.converged_ == (model.status_ is Status.CONVERGED)
         if model.converged_:
             converged += 1
@@ -83,7 +83,7 @@ def test_j_is_within_its_bound(block):
             continue
         judge, W = definition_of(case, model, np.longdouble), model.components_.T
         J, rounding = judge.objective(W), judge.rounding(W)
-        assert abs(model.objective_ - J) <= model.engine_error_ * abs(J) + rounding, seed
+        assert abs(model.objective_ - J) <= model.report_.engine_error * abs(J) + rounding, seed
         assert off_from_orthonormal(model) <= 1e-10, seed
     # Landmarks that cannot serve say so, as do kernels that are constant or overflow.
     words = re.compile("cannot serve|all but constant|`tol` of the engine|overflows")

@@ -262,10 +262,8 @@ def test_an_engine_that_declines_on_the_way_leaves_nothing_behind(monkeypatch):
     given = {"kernel": Gaussian("median"), "solver": ISM(tol=1e-6)}
     fitted = hsic_model(2, **given).fit(X, y)
     exact = hsic_model(2, engine="exact", **given).fit(X, y)
-    assert (fitted.engine_, fitted.report_.engine_note) == (
-        "exact",
-        "landmarks declined: at the third",
-    )
+    assert fitted.report_.engine == "exact"
+    assert fitted.report_.engine_note == "landmarks declined: at the third"
     assert_array_equal(fitted.components_, exact.components_)
     assert fitted.objective_ == exact.objective_
 

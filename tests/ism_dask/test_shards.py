@@ -79,7 +79,7 @@ def _clustered(data, engine):
     # Two rounds: every kind of pass is made in each, and one bit off is there at the end.
     options = {"solver": ISM(tol=0.1), "outer_tol": 0.2}
     model = UnsupervisedIKDR(3, 2, engine=engine, **options).fit(data)
-    assert model.engine_ == engine
+    assert model.report_.engine == engine
     return np.column_stack([model.embedding_, model.labels_])
 
 

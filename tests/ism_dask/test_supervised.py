@@ -46,7 +46,7 @@ def test_history_tells_every_iteration():
     assert fitted.history_[-1].objective == pytest.approx(fitted.objective_)
     assert len(fitted.history_[0].eigenvalues) == 2
     assert fitted.eigengap_ > 0
-    assert (fitted.engine_, fitted.engine_error_) == ("exact", 0.0)
+    assert (fitted.report_.engine, fitted.report_.engine_error) == ("exact", 0.0)
     with pytest.warns(ConvergenceWarning, match=r"in 1 iterations.*`tol` is 1e-12"):
         fitted = hsic_model(2, solver=ISM(tol=1e-12, max_iter=1)).fit(X, Y)
     assert (fitted.converged_, fitted.n_iter_) == (False, 1)
