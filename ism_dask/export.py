@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from ism_dask.clustering.spectral_embedding import KernelExtension
+from ism_dask.clustering.spectral_embedding import FactorExtension, KernelExtension
 from ism_dask.engines import EngineOptions
+from ism_dask.engines.lowrank.landmarks import Nystrom
+from ism_dask.engines.lowrank.row_sums import FactoredSlope
 from ism_dask.estimators.base import IKDR, column_names
 from ism_dask.estimators.clusterers import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators.fitted import Contributions
 from ism_dask.estimators.predictive import PredictiveIKDR
 from ism_dask.estimators.supervised import SupervisedIKDR
+from ism_dask.gamma.base import Gamma
 from ism_dask.gamma.row_values import on_host
 from ism_dask.kernels import KERNELS, ConicSum, Laplacian
+from ism_dask.kernels.base import ValueAsSlope
 from ism_dask.records.fit_report import Avoidance, Certificate, DimensionTrial, FitReport, Trial
 from ism_dask.records.iteration import Record, Round
 from ism_dask.selection.sample import Setting
@@ -31,12 +35,14 @@ _SUPERVISED = (PredictiveIKDR, SupervisedIKDR)
 _PARAMETERS = (*KERNELS.values(), Ascent, ConicSum, EngineOptions, ISM, Laplacian)
 _REPORTS = (Avoidance, Certificate, Contributions, DimensionTrial, FitReport, Record, Round)
 _STATE = (KernelExtension, Setting, Status, Trial)
+# What places rows in an embedding by landmarks.
+_LANDMARKS = (FactorExtension, FactoredSlope, Gamma, Nystrom, ValueAsSlope)
 # The names of the classes that a fitted estimator consists of, for `skops.io.load(file, trusted=)`.
 # They hold numbers, texts and each other, and run nothing that a file could choose. All names that
 # begin with ism_dask would be unsafe: our modules import functions, which a file could then call.
 TRUSTED_TYPES = tuple(
     f"{each.__module__}.{each.__qualname__}"
-    for each in (*_SUPERVISED, *_CLUSTERERS, *_PARAMETERS, *_REPORTS, *_STATE)
+    for each in (*_SUPERVISED, *_CLUSTERERS, *_PARAMETERS, *_REPORTS, *_STATE, *_LANDMARKS)
 )
 # Versions of the operators that all runtimes since 2021 have.
 _OPSET = 14

@@ -8,10 +8,12 @@ first run have to print what their page shows, but for seconds.
 import doctest
 import inspect
 import os
+import pkgutil
 import re
 import subprocess
 import sys
 import tomllib
+from importlib import import_module
 from pathlib import Path
 from textwrap import dedent
 
@@ -52,6 +54,18 @@ def run_block(page, kind, line, code, names):
     runner.run(parts, out=failures.append, clear_globs=False)
     names.update(parts.globs)
     assert not failures, "".join(failures)
+
+
+MODULES = [name for _, name, _ in pkgutil.walk_packages(ism_dask.__path__, "ism_dask.")]
+WITH_EXAMPLES = [name for name in MODULES if ">>> " in inspect.getsource(import_module(name))]
+
+
+@pytest.mark.parametrize("name", WITH_EXAMPLES)
+def test_examples_of_docstrings_print_what_they_show(name):
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    result = doctest.testmod(import_module(name), optionflags=flags)
+    assert result.attempted
+    assert not result.failed
 
 
 # Without those that `make docs` writes from other files.

@@ -31,7 +31,7 @@ from ism_dask.linalg.eigen import inverse_covariance
 from ism_dask.records.fit_report import Trial
 from ism_dask.records.iteration import Solution
 from ism_dask.rows.execution import on_this_machine
-from ism_dask.rows.raw import MANY_ROWS, LoadedShard
+from ism_dask.rows.raw import MANY_ROWS, MEMORY_NUMBERS, LoadedShard
 from ism_dask.rows.shards import cut
 from ism_dask.selection.choices import Choice
 from ism_dask.selection.rules import RULES
@@ -63,7 +63,8 @@ def grown(rows: TrainingRows, target: Target, choice: Choice, curvature: Curvatu
             candidates.setdefault(LINEAR, sample.starts[LINEAR])
         if len(seen) < RULES.network_rows <= len(stage) and not sample.avoids:
             others = rows.of_other_groups(rows.counting, joined)
-            learned = rows.block(target, rows.some(target.keys, others, rows.most_of_a_network))
+            most_learned = min(RULES.most_network_rows, MEMORY_NUMBERS // rows.prepared.n_varying)
+            learned = rows.block(target, rows.some(target.keys, others, most_learned))
             candidates[NETWORK] = network_directions(learned, sample.q, rows.seed)
         near = choice.setting
         calls = [partial(judges.trial, name, W, near) for name, W in candidates.items()]

@@ -151,11 +151,12 @@ def _new_choice(
         return law if law_is_better(evident(mean, q), evident(law, q)) else mean
 
     path: tuple[DimensionTrial, ...] = ()
-    given, few = problem.parameters.n_components, rows.n_rows < RULES.fewest_rows
+    given, most = problem.parameters.n_components, problem.parameters.max_features
+    few = rows.n_rows < RULES.fewest_rows
     if given in (None, "auto") and not few and problem.usual_components <= RULES.most_features:
-        most = limited(rows.prepared.n_varying - 1, problem.parameters.max_features)
-        target = evident_target(min(2, most))
-        numbers = range(1, min(most, RULES.most_features) + 1)
+        largest = limited(rows.prepared.n_varying - 1, most)
+        target = evident_target(min(2, largest))
+        numbers = range(1, min(largest, RULES.most_features) + 1)
         q, path = choose_dimension(evident(target, k) for k in numbers)
     watcher, count = fit_watcher(), len(rows.targets)
     watcher.on_selection(0, count)
@@ -163,26 +164,18 @@ def _new_choice(
     watcher.on_selection(count - 1, count)
     choice = replace(evident(target, q), dimensions=path)
     if not few and rows.n_rows < RULES.network_rows:  # else rows that join will judge
-        few_of = rows.prepared.features if _tries_few(problem, rows, q) else None
-        tries_scales = _tries_scales(problem, rows, q)
-        choice = choose(choice, few_of, tries_scales=tries_scales)
+        n_weights = (int(rows.prepared.affine.varying.sum()) - q) * q
+        tries_few = most == AUTO and rows.are_one_block and n_weights <= RULES.tried_weights
+        tries_scales = most in (None, AUTO) and rows.are_one_block and q > 1
+        choice = choose(
+            choice,
+            rows.prepared.features if tries_few else None,
+            tries_scales=tries_scales and rows.kernel.width_is_free,
+        )
     watcher.on_selection(count, count)
-    if problem.parameters.max_features not in (None, AUTO):
+    if most not in (None, AUTO):
         choice = replace(choice, is_few=True)
     return q, target, choice
-
-
-def _tries_few(problem: SupervisedProblem, rows: TrainingRows, q: int) -> bool:
-    """Return whether W may turn out to have few features alone."""
-    n_weights = (int(rows.prepared.affine.varying.sum()) - q) * q
-    is_small = rows.are_one_block and n_weights <= RULES.tried_weights
-    return is_small and problem.parameters.max_features == AUTO
-
-
-def _tries_scales(problem: SupervisedProblem, rows: TrainingRows, q: int) -> bool:
-    """Return whether each direction of W may turn out to need a scale of its own."""
-    may_have_all = problem.parameters.max_features in (None, AUTO)
-    return may_have_all and rows.are_one_block and q > 1 and rows.kernel.width_is_free
 
 
 def _earlier_choice(

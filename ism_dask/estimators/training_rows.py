@@ -26,7 +26,6 @@ from ism_dask.linalg.subspaces import centred_by
 from ism_dask.rows.execution import on_this_machine
 from ism_dask.rows.raw import (
     MANY_ROWS,
-    MEMORY_NUMBERS,
     LoadedShard,
     deal,
     fits_memory,
@@ -268,11 +267,6 @@ class TrainingRows:
     @cached_property
     def _shards(self) -> dict[str, Shards]:
         return {}
-
-    @property
-    def most_of_a_network(self) -> int:
-        """The number of rows that a network learns from, at most."""
-        return min(RULES.most_network_rows, MEMORY_NUMBERS // self.prepared.n_varying)
 
     def _read(self, shards: Shards, rows: Array) -> Array:
         """Return some of the rows (k,); a cluster need not send those that are here."""

@@ -97,6 +97,7 @@ def certified(model, *rows, **sides):
         ),
         lambda: hsic_model(2, kernel=Laplacian(), engine=EngineOptions("exact")).fit(X, Y),
         lambda: UnsupervisedIKDR(3, kernel="multiquadric").fit(FRAME),
+        lambda: UnsupervisedIKDR(3, kernel=Polynomial(2), engine="landmarks").fit(X),
         lambda: AlternativeIKDR(2).fit(X, Y),
         lambda: SemiSupervisedIKDR(3, 2).fit(X, Y),
     ],
