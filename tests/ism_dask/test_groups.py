@@ -69,6 +69,18 @@ def test_groups_of_many_rows(n_groups, monkeypatch):
     assert abs(fitted.weights_[0, 0]) > 0.95 * np.linalg.norm(fitted.weights_)
 
 
+@pytest.mark.parametrize("in_one", ["class", "numbers"])
+def test_y_may_be_constant_in_the_rows_of_a_fold(in_one):
+    """Nothing can be learned of a class, or of numbers, that one group alone has."""
+    rng, groups = np.random.default_rng(0), np.repeat(np.arange(4), 50)
+    X = rng.normal(size=(200, 5))
+    y = np.where(groups == 1, 1 if in_one == "class" else rng.normal(size=200), 0)
+    target = "classes" if in_one == "class" else "numbers"
+    model = PredictiveIKDR(1, target=target).fit(X, y, groups=groups)
+    assert np.isfinite([[trial.explained, trial.error] for trial in model.report_.trials]).all()
+    assert unseen(model) < 0.05
+
+
 def test_groups_belong_to_the_fit():
     X, y = visits()
     fitted = PredictiveIKDR(2, max_features=None).fit(X, y, groups=PATIENTS)
