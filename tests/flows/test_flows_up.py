@@ -5,6 +5,7 @@ import shlex
 import signal
 import socket
 import sqlite3
+import ssl
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -25,11 +26,19 @@ from flows.compute.session import Session
 from flows.errors import FlowError
 from flows.runs.fit import run_fit
 from flows.services.liveness import is_running
-from flows.services.service import live_record, service_processes, services_folder, start_services
+from flows.services.service import (
+    free_port,
+    live_record,
+    service_processes,
+    services_folder,
+    services_lock,
+    start_services,
+    stop_processes,
+)
 from flows.settings.base import PORTS, ServiceSettings
 from flows.settings.runs import FitSettings
 from flows.supervisor import _choose_ports, running_services, service_records, stop_all
-from flows.tracking.server import report_url
+from flows.tracking.server import REPORTS, report_url
 from storage import load_model
 
 ROOT = Path(__file__).parents[2]
@@ -215,6 +224,23 @@ def test_who_hangs_up_while_it_starts_leaves_nothing(up, tmp_path, monkeypatch):
     assert process.communicate()[1] == "ism-dask: interrupted\n"
     assert process.returncode == 130
     assert _left() == (set(), {".json", ".log"})
+
+
+def test_a_look_at_a_service_loads_no_certificates(tmp_path, monkeypatch):
+    """Each time they would take 50 ms, and some memory for good."""
+    monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
+    reports = supervisor.service(REPORTS, report_port=free_port(0), reports=tmp_path)
+    with services_lock():
+        start_services([reports], print)
+
+    def refuse(*_, **__):
+        raise AssertionError("certificates were loaded")
+
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", refuse)
+    try:
+        assert reports.is_well()
+    finally:
+        stop_processes({reports.process})
 
 
 @pytest.mark.long
