@@ -241,6 +241,7 @@ def test_a_look_at_a_service_loads_no_certificates(tmp_path, monkeypatch):
         assert reports.is_well()
     finally:
         stop_processes({reports.process})
+        reports.process.wait()
 
 
 @pytest.mark.long
