@@ -54,12 +54,19 @@ class Kernel(ABC):
     def matrix(
         self, left: Array, right: Array, out: Array | None = None, *, resolved: bool = True
     ) -> Array:
-        """Return the matrix (a, b) of projected rows (a, q) and (b, q); kernels have one width.
+        """Return the matrix (a, b) of projected rows (a, q) and (b, q).
 
-        `out` may be memory of NumPy for it. Unless `resolved`, short distances may cancel.
+        `out` may be memory of NumPy for it. Unless `resolved`, short distances may cancel. Raise a
+        TypeError if a term has a width for each row, which is not a function of projected rows.
         """
         K: Any = None
         for weight, term in self.terms:
+            if term.per_row_width:
+                raise TypeError(
+                    f"{term.title} has a width for each row, which projected rows do not tell; "
+                    "expected a kernel with one width for all rows. Compute `s = kernel.widths("
+                    "standardised_rows)` and f at beta / s_i s_j, with beta of the projected rows"
+                )
             resolution = term.resolution if resolved else np.inf
             beta = term.pairing.between(left, right, out if K is None else None, resolution)
             value = term.value(beta, out=beta)

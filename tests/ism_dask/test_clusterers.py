@@ -13,7 +13,7 @@ from models import quiet, stored
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import null_space
 from scipy.sparse import coo_array, csr_array
-from scipy.spatial.distance import pdist
+from scipy.spatial.distance import cdist, pdist
 from sklearn.base import clone
 from sklearn.datasets import load_wine, make_blobs
 from sklearn.exceptions import ConvergenceWarning
@@ -94,6 +94,18 @@ def test_what_is_said_of_clusters_holds_for_the_embedding_returned(wine):
     omega, L = model.embedding_ / np.sqrt(degrees)[:, None], centred(equal_classes(Y))
     Gamma = omega @ omega.T / (omega**2).sum() - model.mu * L / np.trace(L)
     assert_describes_itself(model, X, Gamma)
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+def test_j_of_widths_for_each_row_is_that_of_the_widths_of_standardised_rows(standardize):
+    rows, kernel = X[::2] / X.std(axis=0), "relative_gaussian"
+    model = UnsupervisedIKDR(3, kernel=kernel, standardize=standardize).fit(rows)
+    Z, U = model.transform(rows), model.embedding_
+    s = model.kernel_.widths((rows - model.mean_) / model.scale_)
+    K = np.exp(-cdist(Z, Z, "sqeuclidean") / (2 * np.outer(s, s)))
+    assert (U * (K @ U)).sum() == pytest.approx(model.objective_, rel=1e-12)
+    with pytest.raises(TypeError, match="a width for each row"):
+        model.kernel_.matrix(Z, Z)
 
 
 @pytest.mark.parametrize("graph", ["regularised", "kernel"])

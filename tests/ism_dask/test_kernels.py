@@ -85,6 +85,8 @@ def test_sums_scale_and_add():
 
 
 SIZES = [1e-160, 1e160]
+LOCAL = Gaussian() + 0.5 * RelativeGaussian()
+PER_ROW = r"RelativeGaussian has a width for each row.*expected.*Compute `s = kernel.widths"
 NO_SIZE = r"must be from 1e-150 to 1e\+150, .* got 1e.160"
 
 
@@ -106,6 +108,8 @@ NO_SIZE = r"must be from 1e-150 to 1e\+150, .* got 1e.160"
         (Gaussian().value, [np.ones(1)], "resolve"),
         (RelativeGaussian().widths, [ROWS], "resolve"),
         (Linear().widths, [ROWS], "one width"),
+        # Projected rows do not tell their widths.
+        (lambda rows: LOCAL.resolve(rows).matrix(rows, rows), [ROWS], PER_ROW),
     ],
 )
 def test_what_no_kernel_can_have_is_refused(kind, values, message):
