@@ -44,8 +44,6 @@ from ism_dask.selection.rules import RULES
 
 # The numbers of X, at most, from which its digest is computed.
 _DIGESTED_NUMBERS = 10_000_000
-
-
 # From here on single precision, in which tiles are computed, has no digits for y.
 _LARGEST_AVOID_WEIGHT = 1_000_000
 

@@ -230,9 +230,9 @@ class SupervisedIKDR(SupervisedBase):
     are `components_`.
 
     Take it to repeat the published method, for other kernels than positive definite ones, and where
-    dependence itself is the question. Take `PredictiveIKDR` for features that predict y: over 17
-    designs with a known answer, its mean distance from it is .008, and .58 by HSIC with the
-    settings of the paper.
+    dependence itself is the question. Take `PredictiveIKDR` for features that predict y: its mean
+    distance from the known answer of 17 designs is .008 (.091 with all features), and that of HSIC
+    with the settings of the paper .58.
 
     Parameters
     ----------

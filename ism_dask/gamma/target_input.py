@@ -35,7 +35,7 @@ from ism_dask.gamma.row_values import (
 from ism_dask.gamma.targets import class_dependence, standardise_target
 from ism_dask.rows.raw import is_sparse
 
-Read = TypeVar("Read")
+_Read = TypeVar("_Read")
 
 
 def rows_and_target(X: Any, y: Any, fewest: int) -> tuple[Array, Array]:
@@ -192,7 +192,7 @@ def is_continuous(values: Array) -> bool:
         return bool(type_of_target(values).startswith("continuous"))
 
 
-def _by_column(given: Array, read: Callable[[Array], Read]) -> list[Read]:
+def _by_column(given: Array, read: Callable[[Array], _Read]) -> list[_Read]:
     """Return what is read of each column (n,) of y; errors name the column if y has several."""
     parts = []
     for number, column in enumerate(given.reshape(len(given), -1).T):
