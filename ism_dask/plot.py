@@ -107,6 +107,7 @@ def convergence(model: IKDR, ax: Axes | None = None) -> Array:
     Axes: of the objective, and of the measure on a logarithmic axis at the right.
     """
     check_is_fitted(model)
+    model = model.as_fitted()
     ax = _new_axes() if ax is None else ax
     rounds, steps = getattr(model, "rounds_", None), model.history_
     stopping: Stopping = as_solver(model.solver)

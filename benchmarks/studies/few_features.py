@@ -50,7 +50,8 @@ def _exact_supports(number: int, draw: int) -> dict[str, float]:
     for name, size in (("auto", "auto"), ("given", int(truth.sum()))):
         model = PredictiveIKDR(q, max_features=size).fit(drawn.X, drawn.y)
         result[name] = float(np.array_equal(model.get_support(), truth))
-        result[f"J {name}"] = model.objective_ / model.report_.full_objective
+        whole = model.report_.full_objective or model.objective_  # None if all columns are chosen
+        result[f"J {name}"] = model.objective_ / whole
     say(f"{DESIGNS[number].name}, draw {draw}: {result['auto']:.0f}, {result['given']:.0f}")
     return result
 

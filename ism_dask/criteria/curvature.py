@@ -22,7 +22,7 @@ from ism_dask.kernels.base import PointwiseKernel
 from ism_dask.threads import in_threads
 
 # J is flat where its curvature is below this share of the largest one.
-_FLAT = 1e-4
+_FLAT_CURVATURE = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,7 +102,7 @@ def turn_covariance(hessian: Array, slopes: Array) -> Array:
 def inverse_curvature(hessian: Array) -> tuple[Array, Array]:
     """Return the inverse (p, p) of a curvature where J is not flat, and where it is: (p, k)."""
     values, vectors = np.linalg.eigh(hessian)
-    is_flat = values <= _FLAT * values[-1]
+    is_flat = values <= _FLAT_CURVATURE * values[-1]
     inverse = np.divide(1.0, values, out=np.zeros_like(values), where=~is_flat)
     return vectors * inverse @ vectors.T, vectors[:, is_flat]
 

@@ -20,7 +20,7 @@ from ism_dask._types import Array
 from ism_dask._validation import check_bool, check_choice, check_seed
 from ism_dask.engines import EngineOptions
 from ism_dask.estimators.input_rows import (
-    MEAN,
+    FILL_MEAN,
     array_checks,
     check_lazy,
     check_no_gaps,
@@ -60,7 +60,7 @@ class RowTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """Declare that float32 stays float32, and that rows may be sparse, and may have gaps."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = self.missing == MEAN
+        tags.input_tags.allow_nan = self.missing == FILL_MEAN
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
@@ -188,6 +188,7 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
     certificate_: Certificate
     report_: FitReport
     _sides: tuple[str, ...]
+    _fit_parameters: dict[str, Any]
     setting_: Setting | None
     scales_: Array | None
 
@@ -287,6 +288,12 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         here = copy(self)
         here.__dict__.update(foreign)
         return here
+
+    def as_fitted(self) -> Self:
+        """Return the estimator with the parameters of its fit, and its arrays as those of NumPy."""
+        fitted = copy(self.on_host())
+        fitted.__dict__.update(self._fit_parameters)  # whatever `set_params` has changed since
+        return fitted
 
     def _set_fitted(self, attributes: dict[str, Any]) -> None:
         """Set the attributes of a fit, in place of all of an earlier one but those of columns."""

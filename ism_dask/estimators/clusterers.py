@@ -6,6 +6,7 @@ W and the embedding of the rows are fitted in turns, and k-means clusters the em
 from __future__ import annotations
 
 import warnings
+from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Self
 
@@ -104,6 +105,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
                 **self._clustered(normalise_rows(U), guide, order),
             }
             self._set_fitted(attributes)
+        self._fit_parameters = deepcopy(self.get_params(deep=False))
         self._warn_about_fit()
         last, rounds = result.rounds[-1], len(result.rounds)
         moves = last.movement >= result.tol and self.status_ is not Status.OVER_CAP

@@ -17,7 +17,7 @@ from sklearn.utils import check_array, get_tags
 from sklearn.utils.validation import assert_all_finite
 
 from ism_dask._types import Array
-from ism_dask.gamma.row_values import readable, target_as_array
+from ism_dask.gamma.row_values import near_zero, readable, target_as_array
 from ism_dask.rows.execution import is_dask
 from ism_dask.rows.raw import (
     MEMORY_NUMBERS,
@@ -33,7 +33,7 @@ from ism_dask.rows.shards import cut
 from ism_dask.threads import in_threads
 
 # What an estimator may do about gaps.
-MEAN = "mean"
+FILL_MEAN = "mean"
 # The most columns with gaps that an error names.
 _NAMED = 5
 # Sparse rows with up to this many columns are made dense, a task's rows at a time.
@@ -120,8 +120,8 @@ def without_gaps(
     which count by `counts` (n,). Raise a ValueError that names columns for other gaps, but for
     those of rows that are read later.
     """
-    if missing not in (None, MEAN):
-        raise ValueError(f"`missing` must be {MEAN!r} or None; got {missing!r}")
+    if missing not in (None, FILL_MEAN):
+        raise ValueError(f"`missing` must be {FILL_MEAN!r} or None; got {missing!r}")
     if missing is None:
         if not is_lazy(X):
             check_no_gaps(X, names)
@@ -231,7 +231,7 @@ def row_order(
 
 def _value_keys(y: Any) -> Array:
     """Return a number (n,) for each row of y (n,) or (n, t), the same for equal rows."""
-    target = target_as_array(y)
+    target = near_zero(target_as_array(y))
     if target.dtype.kind not in "biuf":
         target = np.unique(target.astype(str), return_inverse=True)[1].reshape(target.shape)
     return row_digests(target.reshape(len(target), -1))

@@ -8,7 +8,6 @@ from functools import cache, partial
 from typing import Any
 
 import numpy as np
-import scipy.linalg
 
 from ism_dask._types import Array
 from ism_dask._validation import is_whole, seed_of
@@ -57,7 +56,7 @@ def fit_prediction(problem: SupervisedProblem) -> dict[str, Any]:
         climb, curvature = partial(_last_steps, problem, saved_fit=saved_fit), no_curvature()
         # Rows that W has not seen choose how many features there are, what of y to predict, from
         # which start, and with which width and ridge; rows that join choose the last two anew.
-        q, target, choice = (_new_choice if is_new else _earlier_choice)(problem, rows, q)
+        target, choice = (_new_choice if is_new else _earlier_choice)(problem, rows, q)
         if is_new and not rows.are_one_block:
             choice = grown(rows, target, choice, curvature)
         # W climbs on all rows, and then once more with the features that matter alone.
@@ -67,9 +66,7 @@ def fit_prediction(problem: SupervisedProblem) -> dict[str, Any]:
             rows, choice = _with_few_features(problem, rows, target, choice)
             ascent, choice = climb(rows, target, choice, no_curvature())
         _check_avoidance(problem, choice, ascent.objective)
-        return _attributes(
-            problem, rows, target, choice, ascent, q=q, first=first, objective=objective
-        )
+        return _attributes(problem, rows, target, choice, ascent, before=(first, objective))
 
 
 def _check_avoidance(problem: SupervisedProblem, choice: Choice, objective: float) -> None:
@@ -112,8 +109,7 @@ def _first_rows(
     time_limit = TimeLimit(as_solver(parameters.solver).max_seconds, saved_fit)
     rows, most = training_rows(problem, time_limit), parameters.max_features
     q = problem.n_components(rows.prepared)
-    if most is not None:
-        rows.prepared.check_varying(q)
+    rows.prepared.check_varying(q)
     # Of many features, W may use those that explain most of y by themselves.
     is_limited = most not in (None, AUTO) and problem.earlier is None
     if is_limited and rows.prepared.has_many_features:
@@ -131,9 +127,7 @@ def _best_alone(rows: TrainingRows, q: int) -> Array:
     return np.isin(np.arange(features.shape[1]), best)
 
 
-def _new_choice(
-    problem: SupervisedProblem, rows: TrainingRows, q: int
-) -> tuple[int, Target, Choice]:
+def _new_choice(problem: SupervisedProblem, rows: TrainingRows, q: int) -> tuple[Target, Choice]:
     """Return what a sample chooses: the number of new features, the target, and the rest.
 
     If none is given, the number is the one that the rows ask for, up to six; there are trials of
@@ -175,19 +169,20 @@ def _new_choice(
     watcher.on_selection(count, count)
     if most not in (None, AUTO):
         choice = replace(choice, is_few=True)
-    return q, target, choice
+    return target, choice
 
 
 def _earlier_choice(
     problem: SupervisedProblem, rows: TrainingRows, q: int
-) -> tuple[int, Target, Choice]:
+) -> tuple[Target, Choice]:
     """Return the number of new features, the target and the rest of the estimator's last fit.
 
     A start that no step had changed stays one: steps would lead to what unseen rows refuted. With
     the few features that these had chosen, steps begin once W has them alone.
     """
-    fitted = problem.parameters
-    if fitted.setting_ is None or fitted.report_.target not in rows.targets:
+    fitted, is_classes = problem.parameters, problem.dependence.classes is not None
+    is_same = fitted.report_.target in rows.targets and hasattr(fitted, "classes_") == is_classes
+    if fitted.setting_ is None or not is_same:
         raise ValueError(
             "`warm_start` continues a fit of PredictiveIKDR to the same kind of y; "
             "set warm_start=False"
@@ -198,7 +193,7 @@ def _earlier_choice(
     is_start = fitted.status_ is Status.START or (is_few and most == AUTO)
     sample = rows.sample(target, q)
     choice = Choice(sample, W, fitted.setting_, np.nan, "earlier fit", is_start, is_few)
-    return q, target, replace(choice, scales=fitted.scales_ if rows.are_one_block else None)
+    return target, replace(choice, scales=fitted.scales_ if rows.are_one_block else None)
 
 
 def _last_steps(
@@ -261,43 +256,34 @@ def _attributes(
     choice: Choice,
     ascent: Solution,
     *,
-    q: int,
-    first: TrainingRows,
-    objective: float,
+    before: tuple[TrainingRows, float],
 ) -> dict[str, Any]:
     """Return the fitted attributes of an ascent, with the eigengap of Phi on the sample.
 
-    If fewer than q directions vary, W has others, in which the rows are constant. `objective` is J
-    of the `first` rows, before W had few features.
+    `before` are the rows, and J, before W had few features.
     """
+    first, objective = before
     prepared, sample, W, regression = rows.prepared, choice.sample, ascent.W, choice.regression
-    more = q - W.shape[1]
     phi = regression.phi(sample.rows, W)
     outside = largest_eigenvalue_outside(phi, W)
-    if prepared.n_constant > more:
+    if prepared.n_constant:
         outside = max(outside, 0.0)  # Phi is 0 along directions in which the rows are constant
-    whole = np.asarray(scipy.linalg.block_diag(W, np.eye(more)))
-    values = np.pad(ascent.eigenvalues, (0, more))
-    solution = replace(
-        ascent,
-        state=replace(ascent.state, W=whole, eigenvalues=values),
-        product=np.pad(ascent.product, [(0, more), (0, more)]),
-        eigengap=float(np.linalg.eigvalsh(W.T @ phi @ W)[0]) - outside,
-    )
+    eigengap = float(np.linalg.eigvalsh(W.T @ phi @ W)[0]) - outside
+    solution = replace(ascent, eigengap=eigengap)
     turned = rotated(solution, prepared, problem.parameters.rotation)
     scales = choice.scales
     if scales is not None:
-        scales = _turned_scales(scipy.linalg.block_diag(scales, np.eye(more)), whole, turned.W)
+        scales = _turned_scales(scales, W, turned.W)
     evaluate = partial(replace(regression, scales=scales).explained, sample.rows)
-    parts = contributions(evaluate, turned.W[: prepared.n_varying], solution.objective)
+    parts = contributions(evaluate, turned.W, solution.objective)
     avoided = None
     if problem.avoid is not None:
-        every = problem.dependence_rows(prepared, regression.kernel, q)
+        every = problem.dependence_rows(prepared, regression.kernel, W.shape[1])
         avoided = measured_avoidance(every, turned.W, problem.dependence)
-    tried = first.sample(target, q).rows
+    tried = first.sample(target, W.shape[1]).rows
     advice = prediction_advice(choice.trials, tried, rows.seed, parts, solution.objective)
-    chosen, before = (each.prepared.affine.varying for each in (rows, first))
-    is_few = first.prepared.varying_only or not np.array_equal(chosen, before)
+    chosen, all_of = (each.prepared.affine.varying for each in (rows, first))
+    is_few = first.prepared.varying_only or not np.array_equal(chosen, all_of)
     return {
         **solution_attributes(
             turned,

@@ -10,7 +10,6 @@ from hashlib import blake2b
 from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils import _safe_indexing
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
 from ism_dask._types import Array
@@ -323,7 +322,10 @@ def _of_rows(values: Any, has_y: Array) -> Any:
     if values is None or has_y.all():
         return values
     check_consistent_length(values, has_y)
-    return _safe_indexing(values, np.flatnonzero(has_y))
+    rows = np.flatnonzero(has_y)
+    if isinstance(values, list | tuple):
+        return [values[row] for row in rows]
+    return (values.iloc if hasattr(values, "iloc") else values)[rows]
 
 
 def _parted(X: Any, has_y: Array, counts: Array) -> tuple[Any, RowsWithoutY | None]:

@@ -148,7 +148,7 @@ class SupervisedBase(SupervisedParameters):
             )
         if not np.ptp(Z, axis=0).any():
             return 0.0
-        targets = SupervisedProblem(self, Z, y).targets
+        targets = SupervisedProblem(self.as_fitted(), Z, y).targets
         target = targets.get(self.report_.target) or next(iter(targets.values()))
         with single_threaded_blas():
             return share_explained(Z, target.Y, target.keys)
@@ -196,9 +196,7 @@ class SupervisedBase(SupervisedParameters):
         """
         check_is_fitted(self)
         validate_data(self, row_source(X), reset=False, skip_check_array=True)
-        fitted = copy(self.on_host())
-        fitted.__dict__.update(self._fit_parameters)  # whatever `set_params` has changed since
-        problem = supervised_problem(fitted, X, y, sample_weight, **sides)
+        problem = supervised_problem(self.as_fitted(), X, y, sample_weight, **sides)
         if problem.sides != self._sides:
             had, has = (" and ".join(each) or "none" for each in (self._sides, problem.sides))
             raise ValueError(

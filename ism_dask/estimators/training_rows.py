@@ -19,6 +19,7 @@ from ism_dask.criteria.landmark_regression import TARGET
 from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.gamma.base import AvoidingDependence, Dependence, repeated_rows
+from ism_dask.gamma.row_values import near_zero
 from ism_dask.gamma.targets import CLASS_TARGETS, NUMERIC_KERNELS, target_name
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import largest_pairs
@@ -102,7 +103,7 @@ def _keys(y: Array, reading: str, leading: Array) -> Array:
     if y.ndim > 1:
         return leading[:, 0] if reading in CLASS_TARGETS else _oriented(leading)[:, 0]
     if reading not in CLASS_TARGETS:
-        return _oriented(y.astype(np.float64)[:, None])[:, 0]
+        return _oriented(near_zero(y).astype(np.float64)[:, None])[:, 0]
     _, firsts, codes = np.unique(y, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(firsts))[codes].astype(np.float64)
 
@@ -172,7 +173,7 @@ class TrainingRows:
                 target.keys[first],
                 RidgeRegression(kernel, 1.0, target.signs),
                 self.kernel.width_is_free,
-                min(q, self.prepared.n_varying),
+                q,
                 self.seed,
                 self.time_limit,
             )

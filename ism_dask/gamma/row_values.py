@@ -137,7 +137,8 @@ def near_zero(values: Array) -> Array:
     if not exceeds_float64(values):
         return values
     exact = values.astype(object)  # of integers of Python, which do not overflow
-    return np.asarray(exact - exact.min(axis=0))
+    above = np.asarray(exact - exact.min(axis=0))
+    return above if exceeds_float64(above) else above.astype(np.float64)
 
 
 def is_indicator(y: Array) -> bool:

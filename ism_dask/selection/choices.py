@@ -184,8 +184,8 @@ def _more_cautious(sample: Sample, folds: list[Sample], now: Trial, trials: list
         setting = setting_of(now)
         assert setting is not None
         # A larger ridge, at the same and at a larger width.
-        widths = (1.0, 2.0) if sample.width_is_free else (1.0,)
-        larger = dict.fromkeys(setting.times(width, 10.0) for width in widths)
+        widths = RULES.cautious_widths if sample.width_is_free else (1.0,)
+        larger = dict.fromkeys(setting.times(width, RULES.cautious_ridge) for width in widths)
         larger.pop(setting, None)
         tried = [
             trial_of(sample, folds, now.start, each)

@@ -99,6 +99,9 @@ class SelectionRules:
         (2.0, 1.0),
         (2.0, 10.0),
     )
+    # Factors of width and ridge of a more cautious trial.
+    cautious_widths: Factors = (1.0, 2.0)
+    cautious_ridge: float = 10.0
     # Standard errors by which a trial is clearly better, up to which a signal is weak, and from
     # which on what the best of many trials explains is clear.
     clearly_better: float = 1.0

@@ -29,7 +29,7 @@ from ism_dask.status import Status
 # its noise between blocks of rows, ...
 _NOISE_SHARE = 0.25
 # ... or once a turn of W by a radian would change J, a share from 0 to 1, by this at most. ...
-_FLAT = 3e-6
+_SMALL_CHANGE = 3e-6
 # ... A W with a larger residual than this is not stationary, however noisy or flat J is.
 _LARGEST_RESIDUAL = 0.25
 # Rough ascents end once a step gains less than this share of what is not explained.
@@ -93,7 +93,7 @@ def residual_limit(value: Explained) -> float:
     if size == 0.0:
         return RESIDUAL
     # The slope of J is twice the part of Phi W whose share the residual is.
-    of_noise, of_change = _NOISE_SHARE * value.noise / size, _FLAT / (2.0 * size)
+    of_noise, of_change = _NOISE_SHARE * value.noise / size, _SMALL_CHANGE / (2.0 * size)
     return min(max(RESIDUAL, of_noise, of_change), _LARGEST_RESIDUAL)
 
 

@@ -18,6 +18,7 @@ from ism_dask.records.fit_report import Certificate
 from ism_dask.records.iteration import RESIDUAL
 from ism_dask.solvers.ascent import Slope
 from ism_dask.solvers.search import PaddedOperator
+from ism_dask.stationarity import FLAT
 
 # Up to this many free weights of W the second derivative is computed as a matrix.
 MOST_DENSE = 200
@@ -25,6 +26,7 @@ MOST_DENSE = 200
 _ROUNDING = 1e-9
 # J does not depend on W if no turn by a radian changes it by a larger share, to second order.
 _CONSTANT = 1e-6
+_CONSTANT_WORDS = "J does not depend on W; take a wider kernel"
 # Within this distance second order describes J well enough to say where its maximum is.
 _FARTHEST = 0.05
 # The relative accuracy of extreme eigenvalues by products, and the restarts of Lanczos for them.
@@ -49,8 +51,11 @@ def certify(
     only if W is stationary, with a residual of at most `limit`. With `has_constant`, W may also
     turn into directions in which the rows are constant.
     """
-    residual = relative_residual(tangents.W, value.product)
+    is_flat = float(np.linalg.norm(value.product)) <= FLAT * abs(value.objective)
+    residual = 1.0 if is_flat else relative_residual(tangents.W, value.product)
     certificate = Certificate(residual=residual, residual_rows=n_rows)
+    if is_flat:
+        return _refused(certificate, _CONSTANT_WORDS)
     if not residual <= limit:
         words = f"W is not stationary: its residual is {residual:.2g}, above {limit:.2g}"
         return _refused(certificate, words)
@@ -116,7 +121,7 @@ def certify_dependence(problem: Problem, W: Array) -> Certificate:
 def _doubt(objective: float, least: float, largest: float, rounding: float, distance: float) -> str:
     """Return why a stationary W may be no maximum, or nothing; eigenvalues are those of -J."""
     if not largest > _CONSTANT * abs(objective):
-        return "J does not depend on W; take a wider kernel"
+        return _CONSTANT_WORDS
     if least < -rounding:
         return (
             "J rises from W along a direction: it is a saddle point, or a start that predicts "

@@ -97,6 +97,9 @@ def test_convergence_is_the_history(fitted):
     assert right.get_ylabel().startswith("residual of W")
     published = hsic_model(2, kernel="linear", solver=ISM(tol=0.01)).fit(X, Y)
     _, right = plot.convergence(published)
+    label = right.get_ylabel()
+    _, right = plot.convergence(published.set_params(solver="ism"))
+    assert right.get_ylabel() == label  # that of the fit
     assert not right.lines[0].get_ydata()[-1] > 1e-10
     assert right.get_ylabel().startswith("change of the eigenvalues")
     right.figure.canvas.draw()

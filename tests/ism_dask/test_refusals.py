@@ -250,6 +250,8 @@ def test_whole_numbers_beyond_float64_stay_different(make):
     large = small.astype(np.uint64) + np.uint64(2**62), small.astype(object) * 10**30
     fits = [make(1, target="linear").fit(X, y).components_.T for y in (small, *large)]
     assert max(subspace_sine(fits[0], other) for other in fits[1:]) < 1e-6
+    plain, beyond = (make(1, target="numbers").fit(X, y) for y in (small, 2**53 + small))
+    assert_allclose(beyond.components_, plain.components_, atol=1e-9)
     with pytest.raises(ValueError, match=r"constant, 9\.0072e\+15 in all 178 rows"):
         make(1, target="linear").fit(X, np.full(N, 2**53 + 1))
     age = (X[:, 5] * 100).astype(np.int64)

@@ -61,10 +61,10 @@ def test_default_components_are_the_classes_less_one_where_d_allows(auto):
         assert fitted.components_.shape == (q, 13)
 
 
-CULTIVARS = ["barolo", "grignolino", "barbera"]
+YS = ["barolo", "grignolino", "barbera"]
 
 
-@pytest.mark.parametrize("labels", [CULTIVARS, np.array(CULTIVARS, "T"), [7, -1, 3]])
+@pytest.mark.parametrize("labels", [YS, np.array(YS, "T"), [7, -1, 3]])
 def test_labels_of_any_kind_give_the_same(labels, plain):
     names = np.array(labels)[Y]
     with pytest.warns(DataConversionWarning):
@@ -142,6 +142,21 @@ def test_importances_are_shares_of_the_subspace():
     assert set(np.flatnonzero(chosen.get_support())) == set(np.argsort(-shares)[:4])
 
 
+@pytest.mark.parametrize("make", [PredictiveIKDR, hsic_model])
+def test_a_score_reads_y_as_the_fit_did(make):
+    model = make(1).fit(X, Y)
+    before = model.score(X, Y)
+    for target in ("numbers", "linear"):
+        assert model.set_params(target=target).score(X, Y) == before
+
+
+def test_more_new_features_than_directions_of_the_rows_are_refused_at_once():
+    constant = np.hstack([X[:, :4], np.ones((len(X), 3))])
+    for most in (None, "auto", 6):
+        with pytest.raises(ValueError, match="vary in 4 directions, fewer than the 5 new features"):
+            PredictiveIKDR(5, max_features=most).fit(constant, Y)
+
+
 # `warm_start`: a fit that begins at the W of the last one.
 
 
@@ -196,8 +211,10 @@ def test_predictions_go_on_with_the_last_setting():
     model.fit(X, y)
     assert model.setting_ == setting
     assert model.converged_
+    with pytest.raises(ValueError, match="to the same kind of y"):  # numbers, by their mean
+        model.set_params(target="linear").fit(X, X[:, 0])
     with pytest.raises(ValueError, match="to the same kind of y"):
-        model.fit(X, y > 0, sample_weight=None).set_params(target="gaussian").fit(X, y)
+        model.set_params(target="gaussian").fit(X, X[:, 0])
 
 
 def test_a_start_that_unseen_rows_preferred_to_all_steps_stays():
