@@ -50,8 +50,8 @@ def _exact_supports(number: int, draw: int) -> dict[str, float]:
     for name, size in (("auto", "auto"), ("given", int(truth.sum()))):
         model = PredictiveIKDR(q, max_features=size).fit(drawn.X, drawn.y)
         result[name] = float(np.array_equal(model.get_support(), truth))
-        whole = model.report_.full_objective or model.objective_  # None if all columns are chosen
-        result[f"J {name}"] = model.objective_ / whole
+        # Without a `full_objective`, W has all columns.
+        result[f"J {name}"] = model.objective_ / (model.report_.full_objective or model.objective_)
     say(f"{DESIGNS[number].name}, draw {draw}: {result['auto']:.0f}, {result['given']:.0f}")
     return result
 
@@ -99,6 +99,6 @@ def _digits(q: int, size: int | str | None, split: int) -> dict[str, float]:
     return {
         "weights": float((weights > 0).sum(axis=1).max()),
         "large": float((weights > 0.3 * weights.max(axis=1, keepdims=True)).sum(axis=1).mean()),
-        "J lost": 0.0 if size is None else 1 - model.objective_ / model.report_.full_objective,
+        "J lost": 1 - model.objective_ / (model.report_.full_objective or model.objective_),
         "accuracy": machine.score(model.transform(test), answers),
     }
