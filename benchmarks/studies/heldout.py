@@ -12,7 +12,7 @@ from sklearn.model_selection import RepeatedStratifiedKFold
 from sklearn.svm import SVC
 
 from benchmarks.fits import quiet
-from benchmarks.measure import Figure, Run, in_processes, means_by_name, say, timed
+from benchmarks.measure import Figure, in_processes, means_by_name, say
 from benchmarks.registry import figure
 from benchmarks.rows import Array, Labelled, labelled
 from benchmarks.studies.designs import distance
@@ -143,14 +143,13 @@ def _line(case: _Case, methods: Mapping[str, _Method]) -> Figure:
     splits = _splits(case.data, rows)
     cells = [(_part(rows, train), _part(rows, test), case.q, methods) for train, test in splits]
     runs = list(in_processes(_scored, cells))
-    means = {name: float(np.mean([run[name].value for run in runs])) for name in methods}
+    means = {name: float(np.mean([run[name] for run in runs])) for name in methods}
     ours = DEFAULT if DEFAULT in methods else next(iter(methods))
     say(f"{case.data}, q = {case.q}: {means[ours]:.3f}")
     return {
         "data": case.data,
         "q": case.q,
         **{name: round(mean, 4) for name, mean in means.items()},
-        "seconds_a_fit": float(np.median([run[ours].seconds for run in runs])),
     }
 
 
@@ -168,15 +167,14 @@ def _part(rows: Labelled, numbers: Array) -> Labelled:
 
 def _scored(
     train: Labelled, test: Labelled, q: int, methods: Mapping[str, _Method]
-) -> dict[str, Run[float]]:
-    """Return the accuracy of each method, and the seconds of its fit."""
-    runs = {}
+) -> dict[str, float]:
+    """Return the accuracy of each method."""
+    scores = {}
     for method, fit in methods.items():
-        run = timed(partial(fit, train.X, train.y, q))
-        svm = SVC().fit(run.value.transform(train.X), train.y)
-        score = svm.score(run.value.transform(test.X), test.y)
-        runs[method] = Run(float(score), run.seconds)
-    return runs
+        fitted = fit(train.X, train.y, q)
+        svm = SVC().fit(fitted.transform(train.X), train.y)
+        scores[method] = float(svm.score(fitted.transform(test.X), test.y))
+    return scores
 
 
 def _halved_line(name: str, q: int) -> Figure:
