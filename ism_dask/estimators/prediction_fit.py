@@ -180,9 +180,8 @@ def _earlier_choice(
     A start that no step had changed stays one: steps would lead to what unseen rows refuted. With
     the few features that these had chosen, steps begin once W has them alone.
     """
-    fitted, is_classes = problem.parameters, problem.dependence.classes is not None
-    is_same = fitted.report_.target in rows.targets and hasattr(fitted, "classes_") == is_classes
-    if fitted.setting_ is None or not is_same:
+    fitted = problem.parameters
+    if fitted.setting_ is None or fitted.report_.target not in rows.targets:
         raise ValueError(
             "`warm_start` continues a fit of PredictiveIKDR to the same kind of y; "
             "set warm_start=False"
