@@ -21,7 +21,7 @@ from ism_dask.status import Status
 # The largest deviation of `W^T W` from the identity that a solution may have.
 _ORTHONORMAL = 1e-10
 # If Phi W is a smaller share of J than this, J does not depend on W except by rounding.
-FLAT = 1e-9
+_FLAT = 1e-9
 # The residual is taken over all pairs of rows while n^2 max(q, 10) is at most this; below ten
 # columns the kernel takes most of the time. At q = 10 this is 63,000 rows, some seconds on two
 # cores.
@@ -32,6 +32,11 @@ _SHARE_WHEN_LATE = 0.01
 # Beyond the budget a sample of rows is compared with all rows, in about this share of that time.
 _SAMPLE_SHARE = 0.5
 _SAMPLE_ROWS = (500, 5000)
+
+
+def is_flat(product: Array, objective: float) -> bool:
+    """Return whether J, the `objective`, does not depend on W, of which `product` is Phi W."""
+    return float(np.linalg.norm(product)) <= _FLAT * abs(objective)
 
 
 def with_true_residual(engine: Engine, solution: Solution) -> Solution:
@@ -57,7 +62,7 @@ def with_true_residual(engine: Engine, solution: Solution) -> Solution:
         solution.report, engine=engine.name, engine_note=engine.note, residual_rows=rows
     )
     # The Phi W of a flat J is rounding, whose residual says nothing.
-    if solution.status is Status.FLAT or np.linalg.norm(product) <= FLAT * abs(solution.objective):
+    if solution.status is Status.FLAT or is_flat(product, solution.objective):
         return replace(solution, status=Status.FLAT, residual=1.0, report=report)
     return replace(solution, residual=relative_residual(W, product), report=report)
 

@@ -50,8 +50,7 @@ def _exact_supports(number: int, draw: int) -> dict[str, float]:
     for name, size in (("auto", "auto"), ("given", int(truth.sum()))):
         model = PredictiveIKDR(q, max_features=size).fit(drawn.X, drawn.y)
         result[name] = float(np.array_equal(model.get_support(), truth))
-        # Without a `full_objective`, W has all columns.
-        result[f"J {name}"] = model.objective_ / (model.report_.full_objective or model.objective_)
+        result[f"J {name}"] = _share_of_all(model)
     say(f"{DESIGNS[number].name}, draw {draw}: {result['auto']:.0f}, {result['given']:.0f}")
     return result
 
@@ -88,6 +87,11 @@ def sparse() -> Figure:
     }
 
 
+def _share_of_all(model: PredictiveIKDR) -> float:
+    """Return J of a fit as a share of that of the fit to all columns, which it may be itself."""
+    return model.objective_ / (model.report_.full_objective or model.objective_)
+
+
 def _digits(q: int, size: int | str | None, split: int) -> dict[str, float]:
     X, y = load_digits(return_X_y=True)
     train, test, labels, answers = train_test_split(
@@ -99,6 +103,6 @@ def _digits(q: int, size: int | str | None, split: int) -> dict[str, float]:
     return {
         "weights": float((weights > 0).sum(axis=1).max()),
         "large": float((weights > 0.3 * weights.max(axis=1, keepdims=True)).sum(axis=1).mean()),
-        "J lost": 1 - model.objective_ / (model.report_.full_objective or model.objective_),
+        "J lost": 1 - _share_of_all(model),
         "accuracy": machine.score(model.transform(test), answers),
     }

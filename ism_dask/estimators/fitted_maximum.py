@@ -37,7 +37,6 @@ class FittedMaximum:
         if fitted.report_.has_few_features:
             rows = with_features(problem, all_features, fitted.get_support())
         q = len(fitted.components_)
-        rows.prepared.check_varying(q)
         size = (rows.prepared.n_varying - q) * q
         if size > RULES.most_weights:
             raise ValueError(

@@ -128,10 +128,10 @@ def _best_alone(rows: TrainingRows, q: int) -> Array:
 
 
 def _new_choice(problem: SupervisedProblem, rows: TrainingRows, q: int) -> tuple[Target, Choice]:
-    """Return what a sample chooses: the number of new features, the target, and the rest.
+    """Return what a sample chooses: the target, and the choice of W.
 
-    If none is given, the number is the one that the rows ask for, up to six; there are trials of
-    each. `q` is the given or the usual one.
+    If no number of new features is given, it is the one that the rows ask for, up to six; there are
+    trials of each. `q` is the given or the usual one.
     """
 
     @cache
@@ -175,7 +175,7 @@ def _new_choice(problem: SupervisedProblem, rows: TrainingRows, q: int) -> tuple
 def _earlier_choice(
     problem: SupervisedProblem, rows: TrainingRows, q: int
 ) -> tuple[Target, Choice]:
-    """Return the number of new features, the target and the rest of the estimator's last fit.
+    """Return the target, and the W of q new features with its setting, of the last fit.
 
     A start that no step had changed stays one: steps would lead to what unseen rows refuted. With
     the few features that these had chosen, steps begin once W has them alone.
@@ -281,8 +281,9 @@ def _attributes(
         avoided = measured_avoidance(every, turned.W, problem.dependence)
     tried = first.sample(target, W.shape[1]).rows
     advice = prediction_advice(choice.trials, tried, rows.seed, parts, solution.objective)
-    chosen, all_of = (each.prepared.affine.varying for each in (rows, first))
-    is_few = first.prepared.varying_only or not np.array_equal(chosen, all_of)
+    # All features may have been chosen; with a limit, the first rows may have had few already.
+    chosen, earlier = (each.prepared.affine.varying for each in (rows, first))
+    is_few = first.prepared.varying_only or not np.array_equal(chosen, earlier)
     return {
         **solution_attributes(
             turned,

@@ -30,10 +30,10 @@ class PredictiveIKDR(SupervisedBase):
     Parameters
     ----------
     n_components : int, "auto" or None, default "auto"
-        Number of new features q, at most d - 1. "auto" and None mean the same: up to six numbers
-        are tried on a sample of rows, and `report_.dimensions` has the trials. With more than seven
-        classes it is one feature fewer than there are classes. "auto" always stays below the number
-        of directions in which the rows vary.
+        Number of new features q, at most d - 1, and no more than the directions in which the rows
+        vary. "auto" and None mean the same: up to six numbers are tried on a sample of rows, and
+        `report_.dimensions` has the trials. With more than seven classes it is one feature fewer
+        than there are classes. "auto" always stays below the number of these directions.
     kernel : str or Kernel, default "gaussian"
         The kernel of the regression, which must be positive definite: "gaussian", "polynomial",
         "linear", a kernel object, or a sum such as `0.5 * Gaussian() + 0.5 * Polynomial(degree=3)`.

@@ -85,10 +85,10 @@ class SupervisedBase(SupervisedParameters):
         parameters, seed = self.get_params(deep=False), self.random_state
         if seed is not None and not is_whole(seed):
             parameters["random_state"] = seed_of(seed)  # a generator draws another one each time
-        parameters, posed = deepcopy(parameters), copy(self)
-        posed.__dict__.update(parameters)
+        parameters, fixed = deepcopy(parameters), copy(self)
+        fixed.__dict__.update(parameters)
         sides = {"avoid": avoid, "given": given, "groups": groups}
-        problem = supervised_problem(posed, X, y, sample_weight, **sides)
+        problem = supervised_problem(fixed, X, y, sample_weight, **sides)
         ordered = problem.in_order()
         classes = ordered.dependence.classes  # a ValueError if nothing is left to explain
         validate_data(self, row_source(X), skip_check_array=True)

@@ -18,7 +18,7 @@ from ism_dask.records.fit_report import Certificate
 from ism_dask.records.iteration import RESIDUAL
 from ism_dask.solvers.ascent import Slope
 from ism_dask.solvers.search import PaddedOperator
-from ism_dask.stationarity import FLAT
+from ism_dask.stationarity import is_flat
 
 # Up to this many free weights of W the second derivative is computed as a matrix.
 MOST_DENSE = 200
@@ -51,11 +51,10 @@ def certify(
     only if W is stationary, with a residual of at most `limit`. With `has_constant`, W may also
     turn into directions in which the rows are constant.
     """
-    is_flat = float(np.linalg.norm(value.product)) <= FLAT * abs(value.objective)
-    residual = 1.0 if is_flat else relative_residual(tangents.W, value.product)
+    if is_flat(value.product, value.objective):
+        return _refused(Certificate(residual=1.0, residual_rows=n_rows), _CONSTANT_WORDS)
+    residual = relative_residual(tangents.W, value.product)
     certificate = Certificate(residual=residual, residual_rows=n_rows)
-    if is_flat:
-        return _refused(certificate, _CONSTANT_WORDS)
     if not residual <= limit:
         words = f"W is not stationary: its residual is {residual:.2g}, above {limit:.2g}"
         return _refused(certificate, words)

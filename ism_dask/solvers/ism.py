@@ -27,7 +27,7 @@ from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.fit_report import FitReport
 from ism_dask.records.iteration import ANGLE, RESIDUAL, Record, Solution, State, relative_change
 from ism_dask.solvers.base import Solver, TimeLimit, drive
-from ism_dask.stationarity import FLAT
+from ism_dask.stationarity import is_flat
 from ism_dask.status import Status
 
 # Two values of J by an approximation are equal if they differ by less than a quarter of the bound
@@ -296,7 +296,7 @@ def solution_at(  # noqa: PLR0917
     W, values, product = rayleigh_ritz(W, _product(evaluation, W))
     return Solution(
         State(W, values, W, evaluation.objective, history=history),
-        Status.FLAT if np.linalg.norm(product) <= FLAT * abs(evaluation.objective) else status,
+        Status.FLAT if is_flat(product, evaluation.objective) else status,
         product,
         relative_residual(W, product),
         eigengap=float(values[-1]) - following,
