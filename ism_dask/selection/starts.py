@@ -145,29 +145,39 @@ def wave_direction(X: Array, Y: Array) -> Array:
     # Sums of rows with random signs: so no sign, unit or order of columns decides.
     T = X.T @ rng.standard_normal((len(X), RULES.waves), dtype=np.float32)
     T *= rng.uniform(*RULES.wave_lengths, RULES.waves) / np.linalg.norm(T, axis=0)
-    sizes = _wave_sizes(X, Y, T)[0]
-    T = T[:, np.argsort(-sizes)[: RULES.climbed_waves]]
+    T = T[:, np.argsort(-_Waves(X, Y, T).sizes)[: RULES.climbed_waves]]
     best, most = T[:, :1], -1.0
     for _ in range(RULES.wave_steps):
-        sizes, slopes = _wave_sizes(X, Y, T)
-        if sizes.max() > most:
-            best, most = T[:, [np.argmax(sizes)]], sizes.max()
+        waves = _Waves(X, Y, T)
+        if waves.sizes.max() > most:
+            best, most = T[:, [np.argmax(waves.sizes)]], waves.sizes.max()
         # For normal rows, this is half of Newton's step for the logarithm of the size.
-        steps = slopes / np.maximum(2 * sizes, _TINY)
+        steps = waves.slopes / np.maximum(2 * waves.sizes, _TINY)
         T = T + steps / np.maximum(np.linalg.norm(steps, axis=0), 1.0)
     return best
 
 
-def _wave_sizes(X: Array, Y: Array, T: Array) -> tuple[Array, Array]:
-    """Return the squared means (k,) of the products of Y and waves T (d, k), and their slopes."""
-    phases, m = X @ T, len(X)
-    cosines, sines = np.cos(phases), np.sin(phases)
-    sizes, slopes = np.zeros(T.shape[1]), np.zeros_like(T)
-    for y in Y.T:
-        c, s = y @ cosines / m, y @ sines / m
-        sizes += c**2 + s**2
-        slopes += X.T @ (y[:, None] * (cosines * s - sines * c)) * (2 / m)
-    return sizes, slopes
+class _Waves:
+    """Waves of frequencies T (d, k) over rows X (m, d), and their mean products with Y (m, r)."""
+
+    def __init__(self, X: Array, Y: Array, T: Array) -> None:
+        self._X, self._Y, phases = X, Y, X @ T
+        self._cosines, self._sines = np.cos(phases), np.sin(phases)
+        self._with_cosines, self._with_sines = (
+            Y.T @ each / len(X) for each in (self._cosines, self._sines)
+        )
+
+    @property
+    def sizes(self) -> Array:
+        """The squared sizes (k,) of the mean products."""
+        return np.asarray((self._with_cosines**2 + self._with_sines**2).sum(axis=0))
+
+    @property
+    def slopes(self) -> Array:
+        """The gradients (d, k) of the squared sizes with respect to the frequencies."""
+        turned = self._cosines * (self._Y @ self._with_sines)
+        turned -= self._sines * (self._Y @ self._with_cosines)
+        return self._X.T @ turned * np.float32(2 / len(turned))
 
 
 def directional_regression(X: Array, slices: Array, q: int) -> Array:
