@@ -106,10 +106,11 @@ def read_manifest(root: Path) -> Manifest:
 def _manifest_of(text: str) -> Manifest | None:
     """Return the manifest with this text, None if the text does not agree with its own digest."""
     record = loads(text)
-    manifest = Manifest(
-        {_path_inside(name): FileEntry(**entry) for name, entry in record["files"].items()},
-        record["data_hash"],
-    )
+    files = {name: FileEntry(**entry) for name, entry in record["files"].items()}
+    for path in map(PurePosixPath, files):  # of a manifest that may come from an untrusted source
+        if path.is_absolute() or ".." in path.parts:
+            raise ValueError(f"it lists {str(path)!r}, outside the store")
+    manifest = Manifest(files, record["data_hash"])
     lengths = [entry.bytes for entry in manifest.files.values()]
     are_lengths = all(type(each) is int and 0 <= each < LARGEST for each in lengths)
     if not isinstance(manifest.data_hash, str) or not are_lengths:
@@ -173,13 +174,3 @@ def damaged_store(root: Path, name: str, what: str) -> DamagedStore:
         name,
         what,
     )
-
-
-def _path_inside(name: str) -> str:
-    """Return `name`; raise ValueError if it leads out of the store.
-
-    A manifest may come from an untrusted source.
-    """
-    if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
-        raise ValueError(f"it lists {name!r}, outside the store")
-    return name

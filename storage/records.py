@@ -22,6 +22,7 @@ from storage.errors import DamagedStore, StorageError
 _FLOAT_KEY = "__float__"
 # No whole number of a record of ours reaches this, nor does the number of cells of a matrix.
 LARGEST = 2**63
+_hints = cache(get_type_hints)
 
 
 def dumps(value: Any) -> str:
@@ -154,8 +155,3 @@ def _restored_fields(kind: type, entries: Mapping[str, Any]) -> dict[str, Any]:
         except (TypeError, ValueError) as error:
             raise ValueError(f"`{name}`: {error}; expected {hints[name]}") from error
     return made
-
-
-@cache
-def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)

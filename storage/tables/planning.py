@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from fnmatch import filter as matching
@@ -17,7 +17,7 @@ from ism_dask.gamma.targets import MAX_WHOLE_CLASSES
 from storage.errors import TableError, did_you_mean
 from storage.tables.arrow_files import copied_pieces
 from storage.tables.encoding import empty_scan, kind_of, scan_part
-from storage.tables.files import SourceFile
+from storage.tables.files import COLUMNAR, SourceFile
 from storage.tables.schema import (
     AUTO,
     CATEGORY,
@@ -77,7 +77,7 @@ def plan_table(
     """
     files = table.versions()
     features = _feature_names(table, options)
-    kinds = _kinds(table, [*features, *options.apart], dates=options.dates)
+    kinds, unread = _kinds(table, [*features, *options.apart], dates=options.dates)
     parts = table.parts if folder is None else copied_pieces(table, kinds, folder)
     parts, pieces = (parts, parts) if isinstance(parts, tuple) else tee(parts)
     work = partial(scan_part, kinds=kinds, options=options)
@@ -87,7 +87,7 @@ def plan_table(
         rows.append(each.rows_stored)
     starts = accumulate(rows, initial=0)
     jobs = [Job(*each) for each in zip(pieces, starts, rows, strict=False)]
-    return TablePlan(table, _decided(table, scan, features, options), files, jobs)
+    return TablePlan(table, _decided(table, scan, options, unread), files, jobs)
 
 
 def _feature_names(table: Table, options: TableOptions) -> list[str]:
@@ -116,9 +116,9 @@ def _feature_names(table: Table, options: TableOptions) -> list[str]:
     return chosen
 
 
-def _kinds(table: Table, names: Sequence[str], *, dates: bool) -> dict[str, str]:
-    """Return the kind of each column; raise one TableError that lists all that cannot be read."""
-    kinds, problems = {}, []
+def _kinds(table: Table, names: list[str], *, dates: bool) -> tuple[dict[str, str], list[str]]:
+    """Return the kind of each column that can be read, and a clause about the others, if any."""
+    kinds, problems = {}, list[str]()
     for name in dict.fromkeys(names):
         try:
             kinds[name] = kind_of(table.schema.field(name), dates=dates)
@@ -128,16 +128,16 @@ def _kinds(table: Table, names: Sequence[str], *, dates: bool) -> dict[str, str]
         advice = "drop such columns, or convert them to numbers first"
         if any("holds dates" in problem for problem in problems):
             advice = f"read dates as days with --dates (dates=True), {advice}"
-        raise TableError(f"{'; '.join(problems)}: {advice}")
-    return kinds
+        problems = [f"{'; '.join(problems)}: {advice}"]
+    return kinds, problems
 
 
 def _decided(
-    table: Table, scan: TableScan, features: Sequence[str], options: TableOptions
+    table: Table, scan: TableScan, options: TableOptions, unread: Sequence[str]
 ) -> TableSchema:
     """Return the schema that follows from a scan.
 
-    Raise one TableError that lists all that cannot be stored.
+    Raise one TableError that lists all that cannot be stored, columns that are `unread` first.
     """
     if not scan.rows:
         raise TableError(f"{table.description} has no rows")
@@ -145,20 +145,23 @@ def _decided(
         raise TableError(
             f"each row of {table.description} lacks a value: `missing` drop keeps none", "missing"
         )
-    scanned = [scan.columns[name] for name in features]
-    problems = [*_unfit_columns(scanned, scan.rows, options), *_gaps(scan, features, options)]
-    labels = []
-    for name in options.apart:
-        column = scan.columns[name]
+    scanned = [each for each in scan.columns.values() if each.name not in options.apart]
+    # In a text file, only numbers that are not plain make a column of numbers a category.
+    is_text = table.files is not None and table.files.suffix not in COLUMNAR
+    judged = scan.columns.values() if options.target == AUTO else scanned
+    mixed = {each.name: words for each in judged if (words := _mixed(each, is_text=is_text))}
+    unfit = _unfit_columns(scanned, scan.rows, options, mixed)
+    problems, labels = [*unread, *unfit, *_gaps(scan, options)], list[Column]()
+    for column in (scan.columns[name] for name in options.apart if name in scan.columns):
         try:
-            is_weight = name == options.weights
+            is_weight = column.name == options.weights
             labels.append(_weights(column) if is_weight else _label(column, options))
         except TableError as error:
             problems.append(str(error))
     if problems:
-        raise TableError("; ".join(problems), "missing", "target")
-    used = {*features, *options.apart, *options.keep}
-    types = [table.schema.field(name).type for name in features]
+        raise TableError("; ".join(problems), "missing", "target", "decimal")
+    used = {*scan.columns, *options.keep}
+    types = [table.schema.field(each.name).type for each in scanned]
     schema = TableSchema(
         options=options,
         features=tuple(scanned),
@@ -172,15 +175,14 @@ def _decided(
     return schema
 
 
-def _unfit_columns(scanned: Sequence[Column], rows: int, options: TableOptions) -> list[str]:
-    """Return what is wrong with the features whose values cannot be encoded."""
-    problems = []
-    for column in scanned:
-        if column.kind == CATEGORY and (words := _mixed(column)):
-            problems.append(f"the column {column.name!r} has numbers, and texts such as {words!r}")
-        elif column.kind == CATEGORY and (
-            column.overflows or len(column.counts) > options.max_levels
-        ):
+def _unfit_columns(
+    columns: Sequence[Column], rows: int, options: TableOptions, mixed: Mapping[str, str]
+) -> list[str]:
+    """Return what is wrong with features, and before it the clauses of `mixed` by column."""
+    problems = [*mixed.values()]
+    for column in columns:
+        has_many = column.overflows or len(column.counts) > options.max_levels
+        if has_many and column.kind == CATEGORY and column.name not in mixed:
             many = f"over {column.most:,}" if column.overflows else f"{len(column.counts):,}"
             problems.append(
                 f"the column {column.name!r} has {many} different texts, such as "
@@ -192,23 +194,30 @@ def _unfit_columns(scanned: Sequence[Column], rows: int, options: TableOptions) 
             )
         if column.missing == rows:
             problems.append(f"the column {column.name!r} has no values")
-    return [*problems[:-1], f"{problems[-1]}: correct or drop these columns"] if problems else []
+    numbers = "write numbers as 1234.5, or 1234,5 with `decimal` ,; a label may be `target` classes"
+    advice = f"correct or drop these columns{f' ({numbers})' if mixed else ''}"
+    return [*problems[:-1], f"{problems[-1]}: {advice}"] if problems else []
 
 
-def _mixed(column: Column) -> str:
-    """Return a text of a category of which half or more are numbers; empty if there is none."""
-    texts = [value for value in column.counts if not is_number(value)]
-    return texts[0][:40] if texts and 2 * len(texts) <= len(column.counts) else ""
+def _mixed(column: Column, *, is_text: bool) -> str:
+    """Return a clause about a category of which half or more are numbers; empty for another one."""
+    if column.kind != CATEGORY:
+        return ""
+    plain = str.isdigit if is_text else is_number
+    texts = [value for value in column.counts if not is_number(value, written=True)]
+    odd = texts or [value for value in column.counts if not plain(value)]
+    if not odd or 2 * len(texts) > len(column.counts):
+        return ""
+    return f"the column {column.name!r} has numbers, and texts such as {odd[0][:40]!r}"
 
 
-def _gaps(scan: TableScan, features: Sequence[str], options: TableOptions) -> list[str]:
+def _gaps(scan: TableScan, options: TableOptions) -> list[str]:
     """Return a clause that counts missing values, none if the options accept them."""
-    every: dict[str, Sequence[str]] = {REFUSE: [*features, *options.apart], DROP: []}
-    refused = every.get(options.missing, options.apart)
-    gaps = {name: scan.columns[name].missing for name in refused if scan.columns[name].missing}
-    if not gaps:
+    refused = {REFUSE: tuple(scan.columns), DROP: ()}.get(options.missing, options.apart)
+    gaps = {each.name: each.missing for each in scan.columns.values() if each.name in refused}
+    counts = ", ".join(f"{name} ({count:,})" for name, count in gaps.items() if count)
+    if not counts:
         return []
-    counts = ", ".join(f"{name} ({count:,})" for name, count in gaps.items())
     advice = "drop, mean or indicator" if options.missing == REFUSE else "drop"
     return [
         f"values are missing in some of {scan.rows:,} rows: {counts}; accept that with `missing` "

@@ -22,6 +22,10 @@ FEATURE, WEIGHTS = "feature", "weights"
 REFUSE, DROP, MEAN, INDICATOR = MISSING = ("refuse", "drop", "mean", "indicator")
 
 
+# A number as people write it: with marks between thousands, a decimal comma or a unit.
+_WRITTEN = re.compile(r"[-+]?[$€£¥]?(\d{1,3}([\s.,']\d{3})+|\d+)([.,]\d+)?\s?[%$€£¥]?")
+
+
 @dataclass(frozen=True)
 class TableOptions:
     """How to read a table."""
@@ -269,10 +273,10 @@ def check_encoded_names(schema: TableSchema) -> None:
                 )
 
 
-def is_number(text: str) -> bool:
-    """Return whether a text is a number."""
+def is_number(text: str, *, written: bool = False) -> bool:
+    """Return whether a text is a number, or one as people have `written` it, such as 1,234 €."""
     try:
         float(text)
     except ValueError:
-        return False
+        return written and _WRITTEN.fullmatch(text) is not None
     return True

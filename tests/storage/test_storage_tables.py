@@ -3,6 +3,7 @@
 import gzip
 import os
 import pickle
+import re
 import unicodedata
 from dataclasses import asdict
 from decimal import Decimal
@@ -401,8 +402,7 @@ def test_text_files_as_people_write_them(case, tmp_path):
     ("text", "options", "expected"),
     [
         # Commas stay where they are no decimals.
-        ('x,c\n1.5,"Ulm;b"\n2,"1,5"\n', {}, {"x": [1.5, 2], "c=1,5": [0, 1], "c=Ulm;b": [1, 0]}),
-        ("x;y\n1,5;2.5\n2,5;3.5\n", {}, {"x=1,5": [1, 0], "x=2,5": [0, 1], "y": [2.5, 3.5]}),
+        ('x,c\n1.5,"Ulm;b"\n2,"a,5"\n', {}, {"x": [1.5, 2], "c=Ulm;b": [1, 0], "c=a,5": [0, 1]}),
         # A first line of numbers is a row, but not as pandas numbers the columns of a frame.
         ("1,2.5\n3,4\n", {}, {"column_0": [1, 3], "column_1": [2.5, 4]}),
         ("0,1\n1,2.5\n3,4.0\n", {}, {"0": [1, 3], "1": [2.5, 4]}),
@@ -527,6 +527,7 @@ def test_all_problems_of_a_table_are_listed_at_once():
         {
             "free": [f"text {number}" for number in range(60)],
             "mixed": ["?", *map(str, range(59))],
+            "when": pd.Timestamp("2020-01-01"),
             "huge": [np.inf, *range(59)],
             "gap": [np.nan, *range(59)],
             "y": np.arange(60.0),
@@ -536,6 +537,7 @@ def test_all_problems_of_a_table_are_listed_at_once():
     with pytest.raises(TableError) as caught:
         ingest_table(frame, "t", label="y", weights="w")
     for words in (
+        "'when' holds dates",
         "'free' has 60 different texts",
         "'mixed' has numbers, and texts such as '?'",
         "'huge' is infinite in 1 of 60 rows",
@@ -546,6 +548,30 @@ def test_all_problems_of_a_table_are_listed_at_once():
         assert words in str(caught.value)
     with pytest.raises(TableError, match=r"`label` has 'z'; `drop` has 'fre'; did you mean 'free'"):
         ingest_table(frame, "t", label="z", drop="fre")
+
+
+@pytest.mark.parametrize(
+    ("values", "decimal"),
+    [
+        (("1,234", "2,500", "900"), None),
+        (("5%", "12 %", "7"), None),
+        (("$7.00", "12 €", "-3 €"), None),
+        (("1 200", "1\u00a0300", "900"), None),
+        (("1.234.567,5", "3,5", "0"), None),
+        # Thousands have points where decimals have commas.
+        (("1.234", "2.500", "900"), ","),
+    ],
+)
+def test_numbers_with_marks_are_not_taken_for_texts(tmp_path, values, decimal):
+    table = pd.DataFrame({"x": [1, 2, 3] * 20, "price": list(values) * 20, "y": list("ab") * 30})
+    table.to_csv(tmp_path / "t.csv", index=False, sep=";" if decimal else ",")
+    expected = f"'price' has numbers, and texts such as {values[0]!r}"
+    with pytest.raises(TableError, match=re.escape(expected)):
+        ingest_table(tmp_path / "t.csv", label="y", decimal=decimal)
+    with pytest.raises(TableError, match=re.escape(expected)):
+        ingest_table(tmp_path / "t.csv", label="price", decimal=decimal)
+    data = ingest_table(tmp_path / "t.csv", label="price", target="classes", decimal=decimal)
+    assert set(data.class_names["price"]) == set(values)
 
 
 def test_files_that_are_no_tables_say_why(tmp_path):
