@@ -8,8 +8,8 @@ DEMO := $(VENV)/.demo
 
 # Of the server that `ism-dask up` keeps.
 API = $(BIN)/ism-dask up --status --json | $(BIN)/python -c 'import json, sys; \
-	api = json.load(sys.stdin).get("api"); \
-	print(api) if api else sys.exit("no Prefect server of ism-dask runs: start it with ism-dask up")'
+	api = [each["address"] for each in json.load(sys.stdin)["services"] if each["name"] == "up"]; \
+	print(*api) if any(api) else sys.exit("no Prefect server of ism-dask runs: start it with ism-dask up")'
 POOL = local-process
 # When `make deploy FILE=...` refreshes a run: at two in the night, UTC.
 CRON = 0 2 * * *

@@ -27,9 +27,7 @@ from flows.services.service import (
     TEMPORARY,
     Service,
     ServiceRecord,
-    Tell,
     free_port,
-    last_record,
     launch_process,
     live_record,
     log_end,
@@ -70,73 +68,41 @@ def service_records() -> list[ServiceRecord]:
     return [record for name in (NAME, *_SERVERS, *_WORKERS) if (record := live_record(name))]
 
 
-def running_services() -> dict[str, str | None]:
-    """Return the addresses of the services on this machine; None for those that do not run.
-
-    They are `api` and `ui` of the Prefect server, `scheduler` and `dashboard` of Dask, the list of
-    `reports`, and the work `pool` whose flow runs the Prefect worker starts.
-    """
-    records = [record for record in service_records() if record.address]
-    addresses = {record.name: record.address for record in records}
-    pages = {record.name: record.page for record in records}
-    return {
-        "api": addresses.get(NAME, addresses.get(SERVER)),
-        "ui": pages.get(NAME, pages.get(SERVER)),
-        "scheduler": addresses.get(SCHEDULER),
-        "dashboard": pages.get(SCHEDULER),
-        "reports": pages.get(REPORTS),
-        "pool": addresses.get(WORKER),
-    }
-
-
-def why_ended() -> str:
-    """Return why the last `up` ended by itself; empty if it did not, or if one runs."""
-    last = last_record(NAME)
-    return (last and last.ended) or ""
-
-
-def run_supervised(settings: ServiceSettings, tell: Tell, shown: Callable[[bool], None]) -> None:
+def run_supervised(settings: ServiceSettings, shown: Callable[[], None]) -> None:
     """Keep all services up until the user interrupts, or one of them ends, then end all.
 
-    `tell` shows a line of text. `shown` is called once all services run, or, with True, if another
-    process supervises them; in that case this function returns at once.
+    `shown` is called once all services run.
     """
     avoid_proxies()
-    own, why = ServiceRecord(name=NAME), ""
+    own = ServiceRecord(name=NAME)
     with services_lock():
         if live_record(NAME):
-            shown(True)
-            return
+            raise FlowError("`ism-dask up` runs here already: see `ism-dask up --status`")
         own.write()
         _end_all()  # what a killed supervisor has left
     try:
-        services, api = _start_all(settings, tell)
+        services, api = _start_all(settings)
         # The record has an address when all services run.
         replace(own, address=api, page=api.removesuffix("/api")).write()
-        shown(False)
+        shown()
         with suppress(KeyboardInterrupt):  # the usual end
             _look_after(services, api)
-        with suppress(OSError):  # the terminal may be gone
-            tell("ending all of it ...")
-    except Exception as error:
-        why = str(error)
-        raise
     finally:
         # Services that are half ended are worse than running ones.
         with delay_interrupts(), services_lock():
             _end_all()
-            replace(own, ended=why).write()
+            own.remove()
 
 
-def start_detached(settings: ServiceSettings) -> bool:
-    """Let a process of its own run `run_supervised`; return whether another one does already."""
+def start_detached(settings: ServiceSettings) -> None:
+    """Let a process of its own run `run_supervised`, unless one does; wait for all services."""
     command = ["flows.cli", "up", "--quiet", *command_words(ServiceSettings, vars(settings))]
     with services_lock():
         started = set() if live_record(NAME) else {launch_process(command, NAME, {})}
     try:
         while (record := live_record(NAME)) or any(map(is_running, started)):
             if record and record.address:
-                return record.process not in started
+                return
             time.sleep(0.1)
     except BaseException:
         stop_processes(started, _STOP_SECONDS)
@@ -155,7 +121,7 @@ def stop_all() -> list[ServiceRecord]:
     return ran
 
 
-def _start_all(settings: ServiceSettings, tell: Tell) -> tuple[list[Service], str]:
+def _start_all(settings: ServiceSettings) -> tuple[list[Service], str]:
     """Start the services; return them in order, and the address of Prefect's API."""
     external = external_api_address()
     if external and settings.port:
@@ -163,7 +129,7 @@ def _start_all(settings: ServiceSettings, tell: Tell) -> tuple[list[Service], st
             f"`port` is {settings.port}, but PREFECT_API_URL names a server that runs already, "
             f"{external}; leave out --port, or unset the variable"
         )
-    ports = _choose_ports(settings, PORTS.keys() - ({"port"} if external else set()), tell)
+    ports = _choose_ports(settings, PORTS.keys() - ({"port"} if external else set()))
     write_index(reports_folder())
     api, count = external or f"http://{HOST}:{ports['port']}/api", settings.workers or CPU_COUNT
     values = {
@@ -179,7 +145,7 @@ def _start_all(settings: ServiceSettings, tell: Tell) -> tuple[list[Service], st
     started = list[Service]()
     for names in (_SERVERS[1:] if external else _SERVERS, _WORKERS):
         some = [service(name, **values) for name in names]
-        start_services(some, tell)
+        start_services(some)
         started += some
     return started, api
 
@@ -188,22 +154,21 @@ def service(name: str, **values: Any) -> Service:
     """Return a service of `services.toml`, in whose entries these values stand."""
 
     def filled(entry: Any) -> Any:
+        if isinstance(entry, dict):
+            return {key: filled(each) for key, each in entry.items()}
         if isinstance(entry, list):
-            return [each.format(**values) for each in entry]
-        return entry.format(**values)
+            return [filled(each) for each in entry]
+        return entry.format(**values) if isinstance(entry, str) else entry
 
     text = (files("flows.services") / "services.toml").read_text(encoding="utf-8")
-    entries = tomllib.loads(text)[name]
-    own = {key: filled(each) for key, each in entries.pop("environment", {}).items()}
-    return Service(
-        name=name,
-        auth=basic_auth() if entries.pop("is_private", False) else None,
-        environment={**prefect_environment(), **dask_environment(SCHEDULER_SETTINGS), **own},
-        **{key: filled(each) for key, each in entries.items()},
-    )
+    entries = filled(tomllib.loads(text)[name])
+    ours = {**prefect_environment(), **dask_environment(SCHEDULER_SETTINGS)}
+    environment = {**ours, **entries.pop("environment", {})}
+    auth = basic_auth() if entries.pop("is_private", False) else None
+    return Service(name=name, auth=auth, environment=environment, **entries)
 
 
-def _choose_ports(settings: ServiceSettings, names: Iterable[str], tell: Tell) -> dict[str, int]:
+def _choose_ports(settings: ServiceSettings, names: Iterable[str]) -> dict[str, int]:
     """Return a port for each of these settings: the one given, else the usual or any free one."""
     ports = dict[str, int]()
     for name in sorted(names, key=lambda each: getattr(settings, each) is None):  # given ones first
@@ -214,8 +179,6 @@ def _choose_ports(settings: ServiceSettings, names: Iterable[str], tell: Tell) -
             raise FlowError(
                 f"the port {given} that you named for the {title} is in use; name another"
             )
-        if port != wanted:
-            tell(f"port {wanted} is in use: the {title} takes {port}")
     return ports
 
 

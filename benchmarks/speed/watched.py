@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 import numpy as np
 
-from benchmarks.measure import Figure, alternating, median_ratio, median_seconds, say
+from benchmarks.measure import Figure, alternating, median_ratio, median_seconds
 from benchmarks.registry import figure
 
 _FITS, _COMMANDS, _STARTS = 9, 5, 9
@@ -115,7 +115,7 @@ def _prefect_server() -> Iterator[None]:
         os.environ.pop("PREFECT_API_URL", None)
         prepare_environment(debug=False)
         try:
-            start_services([service("prefect-server", port=free_port(4300))], say)
+            start_services([service("prefect-server", port=free_port(4300))])
             find_server()
             yield
         finally:

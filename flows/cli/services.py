@@ -30,10 +30,8 @@ def up(
     """
     from flows import supervisor  # noqa: PLC0415
 
-    actions = {"--detach": detach, "--stop": stop, "--status": status}
-    chosen = [flag for flag, given in actions.items() if given]
-    if len(chosen) > 1:
-        raise SettingsError(f"{' and '.join(chosen)} exclude each other; give one of them")
+    if detach + stop + status > 1:
+        raise SettingsError("--detach, --stop and --status exclude each other; give one of them")
     if stop:
         ended = supervisor.stop_all()
         names = ", ".join(f"{each.name} (process {each.pid})" for each in ended)
@@ -43,32 +41,21 @@ def up(
         _list_services(output)
     elif detach:
         output.say("starting all services ...")
-        _list_services(output, supervisor.start_detached(settings))
+        supervisor.start_detached(settings)
+        _list_services(output)
     else:
-        supervisor.run_supervised(settings, output.say, partial(_list_services, output))
+        output.say("starting all services ...")
+        supervisor.run_supervised(settings, partial(_list_services, output))
 
 
-def _list_services(output: Output, already: bool | None = None) -> None:
-    """Print where all services are and, once they have started, how to end them."""
-    from flows import supervisor  # noqa: PLC0415
-    from flows.tracking.server import SERVER  # noqa: PLC0415
+def _list_services(output: Output) -> None:
+    """Print where all services are, and how to end them."""
+    from flows.supervisor import service_records  # noqa: PLC0415
 
-    links, records = supervisor.running_services(), supervisor.service_records()
-    if not records:
-        why = supervisor.why_ended()
-        output.say(f"nothing runs: {why}" if why else "nothing runs; start it with `ism-dask up`")
-        output.finish({"command": "up", "running": False, "ended": why or None, "services": []})
-        return
-    if already:
-        output.say("runs already:")
     # Not a table: a terminal of 80 columns would cut the links.
-    for record in records:
-        output.say(f"{record.name:<16}{record.page or record.address:<36}process {record.pid}")
-    if links["ui"] and SERVER not in [record.name for record in records]:
-        output.say(f"the Prefect server at {links['ui']} was not started by ism-dask here")
-    if already is False:
-        output.say("end all of it with `ism-dask up --stop`")
-    services = [each.to_json() for each in records]
-    more = {} if already is None else {"already": already}
-    output.finish({"command": "up", "running": True, **links, "services": services, **more})
+    for each in (records := service_records()):
+        output.say(f"{each.name:<16}{each.page or each.address:<36}process {each.pid}")
+    more = "end all of it with `ism-dask up --stop`"
+    output.say(more if records else "nothing runs; start it with `ism-dask up`")
+    output.finish({"command": "up", "services": [each.to_json() for each in records]})
     sys.stdout.flush()  # a program that reads a pipe gets the lines now, not at the end

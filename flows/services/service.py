@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -36,18 +36,14 @@ _FOLDER_VARIABLES = ("ISM_DASK_HOME", "ISM_DASK_DATA", "PREFECT_HOME")
 # what Python imports.
 TEMPORARY = "tmp"
 
-Tell = Callable[[str], None]
-
 
 @dataclass(frozen=True, kw_only=True)
 class ServiceRecord(ProcessRecord):
     """The record of the process of a service. It stays when the process has ended."""
 
     name: str
-    address: str = ""  # for programs
+    address: str = ""  # for programs; that of `up` is empty until all services run
     page: str | None = None  # address of its web page
-    # Why `ism-dask up` ended; empty if the user asked for it, None while it goes on.
-    ended: str | None = None
 
     @property
     def path(self) -> Path:
@@ -56,8 +52,8 @@ class ServiceRecord(ProcessRecord):
 
     def to_json(self) -> dict[str, Any]:
         """Return what programs are told of the service."""
-        where = {"address": self.address or None, "page": self.page}
-        return {"name": self.name, "pid": self.pid, **where, "log": str(log_path(self.name))}
+        where = {"address": self.address, "page": self.page, "log": str(log_path(self.name))}
+        return {"name": self.name, "pid": self.pid, **where}
 
 
 def services_folder() -> Path:
@@ -70,15 +66,10 @@ def log_path(name: str) -> Path:
     return services_folder() / f"{name}.log"
 
 
-def last_record(name: str) -> ServiceRecord | None:
-    """Return the record of the service `name`, which may have ended, or None."""
-    return ServiceRecord.find(services_folder() / f"{name}.json")
-
-
 def live_record(name: str) -> ServiceRecord | None:
     """Return the record of the service `name`, or None unless its process lives here."""
-    record = last_record(name)
-    return record if record and record.ended is None and record.process else None
+    record = ServiceRecord.find(services_folder() / f"{name}.json")
+    return record if record and record.process else None
 
 
 @dataclass(kw_only=True)
@@ -99,15 +90,6 @@ class Service:
     # Once it is started: its process, and when it last answered.
     process: psutil.Popen = field(init=False)
     heard: float = field(init=False)
-
-    def start(self, tell: Tell) -> None:
-        """Start the process, and record it."""
-        self.process = launch_process(self.command, self.name, self.environment)
-        self.heard = time.monotonic() + _START_SECONDS
-        record = ServiceRecord(name=self.name, address=self.address, page=self.page)
-        pid, created = self.process.pid, process_start(self.process)
-        replace(record, pid=pid, created=created).write()
-        tell(f"starting the {self.title} at {self.page or self.address} (process {pid})")
 
     def is_up(self, process: psutil.Process) -> bool:
         """Return whether the service answers, and `process` is what listens on its ports.
@@ -136,10 +118,14 @@ class Service:
         raise FlowError(f"the {self.title} {why}, so all else was ended; {log_end(self.name)}")
 
 
-def start_services(services: Iterable[Service], tell: Tell) -> None:
-    """Start services, all at once, and wait until they work."""
+def start_services(services: Iterable[Service]) -> None:
+    """Start services, all at once, record them, and wait until they work."""
     for each in services:
-        each.start(tell)
+        each.process = launch_process(each.command, each.name, each.environment)
+        each.heard = time.monotonic() + _START_SECONDS
+        record = ServiceRecord(name=each.name, address=each.address, page=each.page)
+        pid, created = each.process.pid, process_start(each.process)
+        replace(record, pid=pid, created=created).write()
     while not all(each.is_well() for each in services):
         time.sleep(0.2)
 
@@ -204,13 +190,9 @@ def launch_process(
                 **os.environ,
                 **folders,
                 "TMPDIR": str(temporary),
-                _MARK: _mark(name),
+                _MARK: f"{services_folder()}:{name}",
             },
         )
-
-
-def _mark(name: str) -> str:
-    return f"{services_folder()}:{name}"
 
 
 def service_processes(name: str = "") -> set[psutil.Process]:
@@ -219,10 +201,10 @@ def service_processes(name: str = "") -> set[psutil.Process]:
     It finds them by their mark: a process whose parent was killed is no longer in the process
     tree of its service, but still has the mark.
     """
-    processes = set()
+    processes, mark = set(), f"{services_folder()}:{name}"
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
-            is_marked = process.environ().get(_MARK, "").startswith(_mark(name))
+            is_marked = process.environ().get(_MARK, "").startswith(mark)
             if is_marked and is_running(process) and process.pid != os.getpid():
                 processes.add(process)
     return processes
@@ -230,14 +212,11 @@ def service_processes(name: str = "") -> set[psutil.Process]:
 
 def stop_processes(processes: set[psutil.Process], grace: float = _GRACE_SECONDS) -> None:
     """Terminate processes; kill those that still live after `grace` seconds."""
-    for end, seconds in (
-        (psutil.Process.terminate, grace),
-        (psutil.Process.kill, _GRACE_SECONDS),
-    ):
+    for end in (psutil.Process.terminate, psutil.Process.kill):
         for process in filter(is_running, processes):
             with suppress(psutil.NoSuchProcess):
                 end(process)
-        until = time.monotonic() + seconds
+        until = time.monotonic() + grace
         while any(map(is_running, processes)) and time.monotonic() < until:
             time.sleep(0.05)
 

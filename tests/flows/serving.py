@@ -177,9 +177,17 @@ class RunningUp(PrefectApi):
     environment: Mapping[str, str]
     answer: dict[str, Any]
 
+    def where(self, name: str) -> Any:
+        """Return address, page and log of a service."""
+        return next(each for each in self.answer["services"] if each["name"] == name)
+
     @property
     def api(self) -> str:  # type: ignore[override]
-        return str(self.answer["api"])
+        return str(self.where("up")["address"])
+
+    @property
+    def ui(self) -> str:
+        return str(self.where("up")["page"])
 
     @property
     def members(self) -> list[psutil.Process]:

@@ -44,7 +44,7 @@ def up(started, monkeypatch):
     """Look at what is up from the same home, with the same password."""
     for name in ("ISM_DASK_HOME", *PREFECT):
         monkeypatch.setenv(name, started.environment[name])
-    monkeypatch.setenv("PREFECT_API_URL", started.answer["api"])
+    monkeypatch.setenv("PREFECT_API_URL", started.api)
     return started
 
 
@@ -53,7 +53,7 @@ def test_a_run_with_the_password_tells_nobody(up, apart):
     assert ended.status == 0, ended
     assert "accuracy" in ended.out
     assert (home() / "flow-runs").stat().st_mode & 0o777 == 0o700
-    shown = [ended.out, ended.err, *_known(up.answer["api"])]
+    shown = [ended.out, ended.err, *_known(up.api)]
     shown += [" ".join(process.cmdline()) for process in up.members]
     assert apart("report", "wine-gaussian-q2-crossval").status == 0
     _assert_untold(*shown)
@@ -62,18 +62,18 @@ def test_a_run_with_the_password_tells_nobody(up, apart):
 def test_a_wrong_or_missing_password_is_one_line(up, apart):
     for given, said in (("", "but none is set"), ("ism:wrong77", "another than the one that is")):
         line = apart("crossval", "wine", **{GIVEN: given}).failed(1)
-        assert f"{up.answer['api']} asks for a {GIVEN}, {said}" in line
+        assert f"{up.api} asks for a {GIVEN}, {said}" in line
         assert "wrong77" not in line
 
 
 @pytest.mark.parametrize("password", ["never%2Fto%40be%3Aseen77", "wrong77"])
 def test_a_password_in_an_address_is_used_and_never_shown(up, apart, here, monkeypatch, password):
-    address = up.answer["api"].replace("//", f"//{NAME}:{password}@")
+    address = up.api.replace("//", f"//{NAME}:{password}@")
     ended = apart("fit", "wine", "--debug", "--force", **_only(address))
     right = password in FORMS
     assert ended.status == int(not right), ended
     assert "run: http://127.0.0.1:" in ended.out or not right
-    _assert_untold(ended.out, ended.err, *_known(up.answer["api"]))
+    _assert_untold(ended.out, ended.err, *_known(up.api))
     for name, value in _only(f"http://{NAME}:{password}@127.0.0.1:9/api").items():
         monkeypatch.setenv(name, value)
     away = here("fit", "wine").failed(1)
@@ -82,7 +82,7 @@ def test_a_password_in_an_address_is_used_and_never_shown(up, apart, here, monke
 
 
 def test_pages_of_elsewhere_cannot_use_what_listens_here(up):
-    api, dashboard = up.answer["api"], httpx.URL(up.answer["dashboard"])
+    api, dashboard = up.api, httpx.URL(up.where("dask-scheduler")["page"])
     own = [api.removesuffix("/api"), api.removesuffix("/api").replace("127.0.0.1", "localhost")]
     for origin in ("http://example.org", "http://127.0.0.1:1", "null", *own):
         asked = {"Origin": origin, "Access-Control-Request-Method": "POST"}

@@ -37,7 +37,7 @@ from flows.services.service import (
 )
 from flows.settings.base import PORTS, ServiceSettings
 from flows.settings.runs import FitSettings
-from flows.supervisor import _choose_ports, running_services, service_records, stop_all
+from flows.supervisor import _choose_ports, service_records, stop_all
 from flows.tracking.server import REPORTS, report_url
 from storage import load_model
 
@@ -75,15 +75,16 @@ def test_a_run_that_is_deployed_is_done_and_a_wrong_one_refused(up, nightly):
 
 
 def test_all_answer_where_they_say(up):
-    found = running_services()
-    assert found.items() <= up.answer.items()
+    assert [each.to_json() for each in service_records()] == up.answer["services"]
     assert [each["name"] for each in up.answer["services"]] == ["up", *SERVICES]
-    for link in (found["ui"], found["dashboard"], found["reports"]):
-        reply = ask("GET", str(link), headers={"Accept": "text/html"}, follow_redirects=True)
+    assert up.where("prefect-server")["address"] == up.api
+    for link in (up.ui, up.where("dask-scheduler")["page"], up.where("reports")["page"]):
+        reply = ask("GET", link, headers={"Accept": "text/html"}, follow_redirects=True)
         assert (reply.status_code, "<html" in reply.text) == (200, True)
-    pool = ask("GET", f"{found['api']}/work_pools/{found['pool']}").json()
-    assert (found["pool"], pool["type"], pool["status"]) == ("local-process", "process", "READY")
-    with Client(found["scheduler"]) as client:
+    name = up.where("prefect-worker")["address"]
+    pool = ask("GET", f"{up.api}/work_pools/{name}").json()
+    assert (name, pool["type"], pool["status"]) == ("local-process", "process", "READY")
+    with Client(up.where("dask-scheduler")["address"]) as client:
         workers = client.scheduler_info(n_workers=-1)["workers"].values()
         sizes = [(worker["nthreads"], worker["memory_limit"]) for worker in workers]
         assert sizes == [(1, 500_000_000)] * 2
@@ -98,21 +99,18 @@ def test_all_listen_on_this_machine_only(up):
 
 
 def test_another_up_says_where_all_is(up, here):
-    again = here("up", "--json")
-    assert (again.status, again.err) == (0, "")
-    assert again.answer == {**up.answer, "already": True}
-    assert here("up", "--detach", "--workers", 3, "--json").answer == again.answer
+    assert "runs here already: see `ism-dask up --status`" in here("up", "--json").failed(1)
+    assert here("up", "--detach", "--workers", 3, "--json").answer == up.answer
     listed = here("up", "--status")
     assert all(name in listed.out for name in SERVICES)
-    listed = here("up", "--status", "--json").answer
-    assert listed == {name: value for name, value in again.answer.items() if name != "already"}
+    assert here("up", "--status", "--json").answer == up.answer
     assert up.process.poll() is None
 
 
 @pytest.mark.long
 def test_a_run_has_its_page_on_the_report_server(up, apart):
     assert apart("fit", "wine", "--quiet", "--run", "shown").status == 0
-    assert '<a href="runs/shown.html">shown</a>' in ask("GET", up.answer["reports"]).text
+    assert '<a href="runs/shown.html">shown</a>' in ask("GET", up.where("reports")["page"]).text
     page = ask("GET", report_url("shown"))
     assert (page.status_code, "shown" in page.text) == (200, True)
 
@@ -145,7 +143,7 @@ def test_the_demo_has_ism_and_prediction_side_by_side_on_a_cluster(here, up, mon
     with temporary_settings({PREFECT_API_URL: up.api}):
         ended = here(*words_of_the_demo())
     assert (ended.status, ended.err) == (0, "")
-    assert ended.out.startswith(f"run: {up.answer['ui']}/runs/flow-run/")
+    assert ended.out.startswith(f"run: {up.ui}/runs/flow-run/")
     rows = re.findall(r"^ ([A-Za-z ]+?)  .*  (\d\.\d{4}) *$", ended.out, re.MULTILINE)
     accuracies = {name: float(accuracy) for name, accuracy in rows}
     assert list(accuracies)[:3] == ["ISM", "prediction", "PCA"]
@@ -161,13 +159,13 @@ def test_the_demo_has_ism_and_prediction_side_by_side_on_a_cluster(here, up, mon
 def test_prefects_pages_work_on_any_port(up, browser):
     """They ask their own server, not the one that would be at the usual port."""
     up.deployed("of-a-page")
-    address = urlsplit(up.answer["ui"])
+    address = urlsplit(up.ui)
     assert address.port != 4200
 
     def look(page):
         page.get_by_text("of-a-page").first.wait_for(timeout=60_000)
 
-    visit = browser(f"{up.answer['ui']}/deployments", look)
+    visit = browser(f"{up.ui}/deployments", look)
     hosts = {urlsplit(each).netloc for each in visit.requests if each.startswith("http")}
     assert hosts == {address.netloc}
 
@@ -196,10 +194,10 @@ def test_whatever_is_killed_is_ended(up, tmp_path, monkeypatch, apart, here):
         psutil.Process(orphans.pop("up")).kill()
         listed = here("up", "--status", "--json").answer["services"]
         assert {each["name"]: each["pid"] for each in listed} == orphans
-        assert "leave out --port" in here("up", "--port", 4300).failed(2)
+        assert "leave out --port" in here("up", "--port", 4300, "--json").failed(2)
         second = start_up()
         assert not [pid for pid in orphans.values() if psutil.pid_exists(pid)]
-        assert "was not started by ism-dask here" in here("up", "--status").out
+        assert (second.ui, second.api) == (up.ui, up.api)
         assert here("up", "--stop", "--json").answer["stopped"] == second.answer["services"]
         _gone(second)
         assert second.process.returncode == 0
@@ -210,7 +208,7 @@ def test_whatever_is_killed_is_ended(up, tmp_path, monkeypatch, apart, here):
         assert here("up", "--stop").out.startswith("ended: ")
         third.communicate()
         assert _left() == (set(), {".json", ".log"})
-        assert answers(up.answer["ui"])  # whose server was but found
+        assert answers(up.ui)  # whose server was but found
     finally:
         stop_all()
 
@@ -231,7 +229,7 @@ def test_a_look_at_a_service_loads_no_certificates(tmp_path, monkeypatch):
     monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
     reports = supervisor.service(REPORTS, report_port=free_port(0), reports=tmp_path)
     with services_lock():
-        start_services([reports], print)
+        start_services([reports])
 
     def refuse(*_, **__):
         raise AssertionError("certificates were loaded")
@@ -255,8 +253,6 @@ def test_what_dies_ends_all_of_it_with_an_error(up, tmp_path, monkeypatch, here)
     assert own.process.returncode == 1
     assert err.startswith("ism-dask: the report server has ended, so all else was ended; the end")
     assert _left() == (set(), {".json", ".log"})
-    assert "nothing runs: the report server has ended" in here("up", "--status").out
-    assert "report server" in here("up", "--status", "--json").answer["ended"]
 
 
 @pytest.mark.long
@@ -285,7 +281,7 @@ def test_a_service_that_hangs_or_has_ended_is_given_up(monkeypatch):
     hanging = supervisor.service("reports", report_port=1, reports=services_folder())
     hanging.command = ["http.server", "0"]
     with pytest.raises(FlowError, match=r"has not answered for 0 s.*reports\.log"):
-        start_services([hanging], print)
+        start_services([hanging])
     stop_all()
     hanging.process.wait()
     # Its page may answer: Prefect's server speaks well of a worker for a minute after its end.
@@ -296,13 +292,11 @@ def test_a_service_that_hangs_or_has_ended_is_given_up(monkeypatch):
 
 def test_ports_in_use(here, monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL", raising=False)
-    said = []
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         monkeypatch.setitem(PORTS, "report_port", ("page server", port))
-        free = _choose_ports(ServiceSettings(), ["report_port"], said.append)["report_port"]
+        free = _choose_ports(ServiceSettings(), ["report_port"])["report_port"]
         assert free != port
-        assert said == [f"port {port} is in use: the page server takes {free}"]
         # With `--json` nothing else is printed, such as which other ports are in use.
         refused = here("up", "--report-port", port, "--json").failed(1)
         assert f"the port {port} that you named for the page server is in use" in refused
@@ -310,14 +304,14 @@ def test_ports_in_use(here, monkeypatch):
     # One that is given goes before one that is usual.
     given = ServiceSettings(port=free)
     monkeypatch.setitem(PORTS, "report_port", ("page server", free))
-    ports = _choose_ports(given, PORTS, said.append)
+    ports = _choose_ports(given, PORTS)
     assert (ports["port"], len({*ports.values()})) == (free, 4)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("--stop", "--detach"), "--detach and --stop exclude each other"),
+        (("--stop", "--detach"), "exclude each other; give one of them"),
         (("--workers", 0), "`--workers` is 0; expected 1 or more"),
         (("--port", 70000), "`--port` is 70000; expected 65535 or less"),
         (("--memory", "much"), "`--memory` is 'much'; expected a size such as 4GB"),
@@ -337,7 +331,8 @@ def _gone(up):
     """Wait for the end of an `ism-dask up`, of which nothing is to be left."""
     up.process.communicate(timeout=100)
     assert _left() == (set(), {".json", ".log"})
-    for link in (up.answer["scheduler"], up.answer["dashboard"], up.answer["reports"]):
+    scheduler = up.where("dask-scheduler")
+    for link in (scheduler["address"], scheduler["page"], up.where("reports")["page"]):
         assert not listened(urlsplit(link).port or 0)
 
 

@@ -27,7 +27,6 @@ from flows.settings.base import TransformSettings
 from flows.settings.refresh import RefreshSettings
 from flows.settings.run_file import FLOWS, read_run_file
 from flows.settings.run_file_text import commented_run_file
-from flows.supervisor import why_ended
 from storage.refreshes import is_record, record_path
 from storage.runs import LEASE
 from storage.table_ingestion import preview_table
@@ -191,7 +190,6 @@ def read_record(path):
         yield partial(check_files, [path.parents[1].name])
     else:
         yield lambda: live_record("dask-scheduler")
-        yield why_ended
         yield lambda: list(map(asdict, receipts_to_send("api")))
 
 
