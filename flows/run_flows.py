@@ -57,8 +57,7 @@ def ingest(settings: IngestSettings) -> dict[str, Any]:
     """Read the raw files of a data set, check them, and store the rows."""
     with track_run("ingest", settings) as run:
         result = run_step(f"store {settings.dataset}", store_dataset, settings)
-        about = f"{result.dataset}, {result.rows:,} rows, {result.columns:,} columns"
-        return run.finished(result, render_markdown(ingest_summary(result)), about)
+        return run.finished(result, render_markdown(ingest_summary(result)), result.line)
 
 
 @flow(name="refresh", flow_run_name="refresh {settings.title}", persist_result=False)

@@ -118,12 +118,17 @@ def resume(
     It comes to the same bits as if it had not been cut off. The command that began it, given
     once more, does the same.
     """
-    from flows.services.leases import find_lease  # noqa: PLC0415
+    from flows.services.leases import find_lease, list_leases  # noqa: PLC0415
     from flows.settings.run_file import FLOWS  # noqa: PLC0415
+    from storage import saved_run_path  # noqa: PLC0415
 
     lease = find_lease(name)
     if lease is None or lease.kind not in FLOWS:
-        raise SettingsError(_nothing_to_resume(name))
+        if saved_run_path(name) is not None:
+            raise SettingsError(f"the run {name!r} is complete; see `ism-dask show {name}`")
+        names = ", ".join(each.run for each in list_leases() if each.kind in FLOWS)
+        others = f"there are {names}" if names else "none was"
+        raise SettingsError(f"no run {name!r} was interrupted; {others}")
     if lease.held:
         raise FlowError(f"{lease.description}: there is nothing to resume")
     # The run was checked when it began, and may replace an earlier run of its name.
@@ -137,16 +142,6 @@ def resume(
             f"the run {lease.run!r} cannot be resumed ({error}): give its command once more"
         ) from error
     output.finish(computed_run(lease.kind, settings, output, plain=plain).to_json())
-
-
-def _nothing_to_resume(name: str) -> str:
-    from flows.services.leases import REFRESH, list_leases  # noqa: PLC0415
-    from storage import saved_run_path  # noqa: PLC0415
-
-    if saved_run_path(name) is not None:
-        return f"the run {name!r} is complete; see `ism-dask show {name}`"
-    names = ", ".join(each.run for each in list_leases() if each.kind != REFRESH)
-    return f"no run {name!r} was interrupted; {f'there are {names}' if names else 'none was'}"
 
 
 def cancel(

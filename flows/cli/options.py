@@ -34,18 +34,18 @@ RunName: TypeAlias = Annotated[
 ]
 
 
-def check_free(out: Path | None, *, force: bool) -> None:
-    """Raise SettingsError if the file that a command is to write exists, unless it may replace it.
+def check_free(*outs: Path | None, force: bool) -> None:
+    """Raise SettingsError if a file that a command is to write exists, unless it may replace it.
 
     None stands for a file of the home, which is ours.
     """
-    if out is None:
-        return
-    with suppress(OSError):  # a name that cannot be is an error when the file is written
-        if out.is_dir():
-            raise SettingsError(f"{out} is a folder that exists; remove it, or name another")
-        if out.exists() and not force:
-            raise SettingsError(f"{out} exists already; replace it with --force, or name another")
+    advice = "replace it with --force, or name another"
+    for out in filter(None, outs):
+        with suppress(OSError):  # a name that cannot be is an error when the file is written
+            if out.exists() and not out.is_file():
+                raise SettingsError(f"{out} is a folder, pipe or device that exists; name another")
+            if out.exists() and not force:
+                raise SettingsError(f"{out} exists already; {advice}")
 
 
 class QuietFlags:

@@ -62,6 +62,7 @@ def run(
     if plan.settings.run is not None:
         # Before the table is read, and its columns are shown.
         check_name_is_free(plan.settings.run, force=force)
+    check_free(*(each.out for each in plan.transforms), plan.report, force=force)
     if plan.ingest is not None:
         plan = plan.stored_as(ingested(plan.ingest, output, plain=plain).dataset)
     result = computed_run(plan.flow, plan.settings, output, plain=plain)

@@ -137,7 +137,8 @@ def _comparison_block(last: RefreshResult) -> Block:
 
 def _figures(records: Sequence[RefreshResult]) -> list[Figure]:
     """Draw the share that is explained and the largest weights, by date."""
-    runs, figures = made_runs(records), list[Figure]()
+    # A rollback has the W of its run at a later time.
+    runs, figures = [each for each in records if each.made_run], list[Figure]()
     shares = [(each.time, each.comparison.explained) for each in runs if each.comparison]
     if len(shares) > 1:
         dates, explained = zip(*shares, strict=True)
@@ -148,14 +149,6 @@ def _figures(records: Sequence[RefreshResult]) -> list[Figure]:
         _, last = models[-1]
         figures += [_weights(models, k) for k in range(last.n_components)]
     return figures
-
-
-def made_runs(records: Sequence[RefreshResult]) -> list[RefreshResult]:
-    """Return the record of each run, oldest first; a rollback has the W of its run at a later time.
-
-    A suspicious run is counted at its last night.
-    """
-    return [each for each in records if each.made_run]
 
 
 def _model_of(record: RefreshResult) -> Model | None:

@@ -196,9 +196,11 @@ def certainty_block(certainty: Certainty) -> Block:
     )
     names = [each.feature for each in shares]
     intervals = [(each.share, each.low, each.high) for each in shares]
+    least = f"< {_LEAST_PVALUE:g}"
+    pvalues = [f"{each.pvalue:.2g}" if each.pvalue >= _LEAST_PVALUE else least for each in shares]
     rows = tuple(
-        (each.feature, *map(share, (each.share, each.low, each.high)), _pvalue(each.pvalue))
-        for each in shares
+        (name, *map(share, cells), pvalue)
+        for name, cells, pvalue in zip(names, intervals, pvalues, strict=True)
     )
     picture = drawn(
         "Shares of the columns",
@@ -260,10 +262,6 @@ def features_block(result: FitResult | ClusterResult, model: Model | None) -> Bl
         pictures=tuple(figures.components(model)),
         style="images" if images else "weights",
     )
-
-
-def _pvalue(value: float) -> str:
-    return f"{value:.2g}" if value >= _LEAST_PVALUE else f"< {_LEAST_PVALUE:g}"
 
 
 def _rows(result: FitResult | ClusterResult) -> Block:

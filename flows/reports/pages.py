@@ -15,12 +15,13 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 from markupsafe import Markup
 
-from flows.errors import FlowError, SettingsError
+from flows.errors import FlowError
 from flows.progress.watching import ProgressShare
 from flows.reports.blocks import Block, Summary
 from flows.reports.pictures import Figure, escape
 from flows.reports.summary import INDEX_COLUMNS, View, run_cells, summary_of
 from flows.results.runs import FitResult
+from flows.settings.fields import check_suffix
 from flows.text import byte_size, printable
 from storage import StorageError, list_runs, report_path, reports_folder
 from storage.atomic import make_folder, replace_synced
@@ -45,8 +46,7 @@ def write_card(run: str, out: Path | None = None) -> Path:
     if view.model is None:
         raise FlowError(f"{run!r} has no model; name a run of `ism-dask fit` or `cluster`")
     path = out or _page_path(run, reports_folder()).with_suffix(".md")
-    if path.suffix.lower() != ".md":
-        raise SettingsError(f"`out` is {str(path)!r}; expected a file name that ends in .md", "out")
+    check_suffix(path, "out", (".md",))
     summary = summary_of(view)
     use = Block("How to use it", command=f"ism-dask transform {run} TABLE --out NEW.csv")
     # Details, such as rows and the name of the machine, are not for everyone.
@@ -116,10 +116,11 @@ def _page_path(run: str, folder: Path) -> Path:
 
 
 def write_summary(path: Path, summary: Summary, view: View | None = None) -> None:
-    """Write a page as Markdown or JSON if the file's name ends in .md or .json, else as HTML.
+    """Write a page as HTML, Markdown or JSON, as the end of the file's name says.
 
     The history of a published run has no view.
     """
+    check_suffix(path, "out")
     if path.suffix.lower() == ".json":
         text = json.dumps(summary.to_json(), indent=1, ensure_ascii=False) + "\n"
     elif path.suffix.lower() == ".md":

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
+from flows.text import count_noun
 from ism_dask.records.fit_report import Avoidance, DimensionTrial
 from ism_dask.records.iteration import Round
 from storage import Dataset, Model
@@ -83,7 +84,8 @@ class IngestResult(FlowResult):
         """The data set with its size and where it is."""
         split = "" if self.split in ("", "all") else f" ({self.split})"
         where = f"stored at {self.path}" if self.path else "not stored: a dry run"
-        return f"{self.dataset}{split}: {self.rows:,} rows, {self.columns:,} columns, {where}"
+        columns = count_noun(self.columns, "column")
+        return f"{self.dataset}{split}: {self.rows:,} rows, {columns}, {where}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -101,7 +101,7 @@ class LabelledDataset:
             if settings.criterion == PREDICTION and default <= RULES.most_features:
                 return None
             return min(default, d - 1)
-        if settings.n_components >= d:
+        if settings.n_components >= d > 1:  # no fit takes one column, and says so
             raise SettingsError(
                 f"`n_components` is {settings.n_components}; {self.data.name} has {d} columns, "
                 f"expected 1 to {d - 1}",

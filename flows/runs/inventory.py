@@ -91,7 +91,7 @@ def remove_stored(names: Sequence[str], *, force: bool = False) -> list[Path]:
     Raise an error, before any is removed, if a name stands for nothing or for both, if a process
     reads or computes one, or if a refresh uses one, unless `force` allows the last.
     """
-    items = [_item_to_remove(name) for name in names]
+    items = list(dict.fromkeys(map(_item_to_remove, names)))
     for each in items:
         (_check_dataset_is_free if each.kind == "data set" else _check_run_is_free)(
             each.name, force=force

@@ -12,6 +12,7 @@ from flows.errors import SettingsError
 from flows.settings.fields import (
     Checked,
     as_form,
+    check_suffix,
     course_setting,
     data_setting,
     saving_setting,
@@ -201,12 +202,7 @@ class IngestSettings(DataSettings):
 
 
 def _check_format(out: Path, name: str) -> None:
-    known = (".csv", ".npy", *import_choices().COLUMNAR)
-    if out.suffix.lower() not in known:
-        raise SettingsError(
-            f"`{name}` is {str(out)!r}; expected a file name that ends in {' or '.join(known)}",
-            name,
-        )
+    check_suffix(out, name, (".csv", ".npy", *import_choices().COLUMNAR))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, field, fields
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from flows.errors import SettingsError
@@ -92,6 +93,15 @@ def check_choice(name: str, value: str, names: Sequence[str]) -> str:
             f"`{name}` is {value!r}; {hint}expected one of {', '.join(names)}", name
         )
     return value
+
+
+def check_suffix(out: Path, name: str, known: Sequence[str] = (".html", ".md", ".json")) -> None:
+    """Raise SettingsError unless a file to write, by default a page, has a known suffix."""
+    if out.suffix.lower() not in known:
+        raise SettingsError(
+            f"`{name}` is {str(out)!r}; expected a file name that ends in {' or '.join(known)}",
+            name,
+        )
 
 
 def check_run_name(run: str, name: str) -> None:

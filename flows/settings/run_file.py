@@ -14,7 +14,7 @@ from pydantic import AfterValidator
 
 from flows.errors import SettingsError
 from flows.settings.base import CLUSTER_FILE, IngestSettings, TransformSettings, import_choices
-from flows.settings.fields import Checked, setting
+from flows.settings.fields import Checked, check_suffix, setting
 from flows.settings.runs import (
     SIDES,
     CrossvalSettings,
@@ -202,6 +202,7 @@ def _check_outputs(path: Path, flow: str, file: Any) -> None:
         raise SettingsError("crossval saves no W to project rows with; use [fit]")
     outputs = {f"transform[{n}].out": each.out for n, each in enumerate(file.transform)}
     if file.report is not None:
+        check_suffix(file.report, "report")
         outputs["report"] = file.report
     sources = (file.data.source, *(each.source for each in file.transform))
     taken = {path.resolve(), *(Path(each).resolve() for each in sources)}

@@ -12,6 +12,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from jinja2 import Template
 
+from flows.settings.base import import_choices
 from flows.settings.run_file import TABLES, DataTable, FileTables, RefreshTable
 from storage.tables.files import table_name
 
@@ -31,7 +32,9 @@ def commented_run_file(
     It has those settings that most runs need or, if it is to be `full`, every one. Settings that
     are at their default are comments.
     """
-    data = {"source": source or "table.csv", "label": label or "label"}
+    data = {"source": source or "table.csv"}
+    if label or import_choices().is_table(data["source"]):  # another data set has labels
+        data["label"] = label or "label"
     given = table_name(data["source"])  # that of the folder of a glob, if there is one
     name = re.sub(r"[^a-zA-Z0-9._-]+", "-", given).strip("-.") or "table"
     if name != given:

@@ -355,8 +355,8 @@ def checked_groups(parameters: SupervisedParameters, groups: Any, n_rows: int) -
     labels, codes, counts = np.unique(values, return_inverse=True, return_counts=True)
     if len(labels) < RULES.folds:
         raise ValueError(
-            f"`groups` has {len(labels)} groups, the largest of {counts.max()} rows; expected at "
-            f"least {RULES.folds}, so that some can judge what others were fitted to"
+            f"`groups` has {len(labels)} groups, the largest of {counts.max()} rows; {n_rows} rows "
+            f"to fit need at least {RULES.folds}, so that some can judge what others are fitted to"
         )
     return np.asarray(codes, dtype=np.float64)
 

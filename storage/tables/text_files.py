@@ -131,7 +131,10 @@ def find_dialect(
     has_commas = delimiter != "," and any(map(_DECIMAL_COMMA.fullmatch, cells))
     is_comma = has_commas and not any(map(_DECIMAL_POINT.fullmatch, cells))
     decimal = options.decimal or ("," if is_comma else ".")
-    is_header = not all(is_number(cell.replace(decimal, ".")) for cell in first)
+    numbers = [is_number(cell.replace(decimal, ".")) for cell in first]
+    # Beside numbers, a text that comes again in its column is no name of it.
+    repeats = (cell in below for cell, *below in zip(first, *others, strict=False))
+    is_header = not any(numbers) or not all(map(max, numbers, repeats))
     # A frame whose columns have no names is written with their numbers.
     if is_header or first == [str(number) for number in range(len(first))]:
         return Dialect(delimiter, decimal, encoding)

@@ -140,7 +140,7 @@ def test_data_sets_and_runs_are_removed_by_their_names(here, fitted_wine):
     removed = here("remove", fitted_wine, "run:wine", "--json").answer["paths"]
     assert removed == [str(run_folder(name)) for name in (fitted_wine, "wine")]
     assert list_runs() == ()
-    assert here("remove", "wine").out == f"removed {dataset_path('wine')}\n"
+    assert here("remove", "wine", "wine").out == f"removed {dataset_path('wine')}\n"
     for name in (fitted_wine, "run:wine", "../x"):
         assert f"neither a data set nor a run {name!r}" in here("remove", name).failed(2)
     with hold_lease("busy", "fit", {}, lambda: True):

@@ -1,5 +1,7 @@
 """Tables of one's own on the command line: from a file to new features in a file."""
 
+import os
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -231,12 +233,12 @@ def test_no_command_writes_over_its_input(here, fitted, tmp_path):
         assert "which the rows are read from; name another" in message
     run = 'run = "again"\n[data]\nsource = "sales.csv"\nlabel = "churned"\n[fit]\n'
     for line, output in (
-        ("", 'report = "run.toml"\n'),
+        ("", 'report = "run.md"\n'),
         ("source = 'b.csv'\nout = 'sales.csv'", ""),
     ):
         table_of_it = f"[[transform]]\n{line}\n" if line else ""
-        (tmp_path / "run.toml").write_text(output + run + table_of_it)
-        assert "which the run reads" in here("run", tmp_path / "run.toml", "--plain").failed(2)
+        (tmp_path / "run.md").write_text(output + run + table_of_it)
+        assert "which the run reads" in here("run", tmp_path / "run.md", "--plain").failed(2)
     assert table.read_bytes() == before
 
 
@@ -251,6 +253,25 @@ def test_a_file_that_exists_is_replaced_by_force_alone(here, fitted, tmp_path):
         assert out.read_text() == "of the user"
         assert here(*command, out, "--force").status == 0
         assert out.read_text() != "of the user"
+    page, pipe, file = (tmp_path / name for name in ("page.html", "pipe.csv", "own.toml"))
+    page.write_text("of the user")
+    file.write_text(f'report = "{page.name}"\n[data]\nsource = "sales"\n[fit]\n')
+    assert "page.html exists already" in here("run", file, "--plain").failed(2)
+    assert page.read_text() == "of the user"
+    os.mkfifo(pipe)
+    to_pipe = ("transform", "two", tmp_path / "sales.csv", "-o", pipe, "--force")
+    assert "is a folder, pipe or device that exists" in here(*to_pipe).failed(2)
+    assert pipe.is_fifo()
+
+
+@pytest.mark.usefixtures("fitted")
+def test_a_page_is_written_in_a_format_that_its_name_tells(here, tmp_path):
+    page, file = tmp_path / "page.pdf", tmp_path / "own.toml"
+    expected = f"`--out` is '{page}'; expected a file name that ends in .html or .md or .json"
+    assert expected in here("report", "two", "-o", page).failed(2)
+    file.write_text('report = "page.pdf"\n[data]\nsource = "sales"\n[fit]\n')
+    assert expected.replace("--out", "report") in here("run", file, "--plain").failed(2)
+    assert not page.exists()
 
 
 def test_levels_and_passed_columns_are_read_as_they_are(here, sales, tmp_path):

@@ -217,7 +217,7 @@ def test_a_wrong_name_tells_of_near_ones(here, command):
 
 
 @pytest.mark.usefixtures("results")
-@pytest.mark.parametrize("suffix", [".md", ".json", ".html", ".txt"])
+@pytest.mark.parametrize("suffix", [".md", ".json", ".html", ".HTML"])
 def test_a_report_is_put_where_it_is_wanted(here, tmp_path, suffix):
     """The name of the file chooses the format."""
     path = tmp_path / f"report{suffix}"

@@ -148,6 +148,7 @@ def test_the_file_that_init_writes_has_every_default(here, run_file, flow):
     plain = read_run_file(file).settings
     assert len(file.read_text().splitlines()) < 60
     assert 'run = "sales"' in commented_run_file(flow, "sales/part-*.csv")
+    assert "# label" in commented_run_file(flow, "wine")  # its label is not called so
     assert here(*command, "--full", "--force").status == 0
     assert read_run_file(file).settings == plain
     # Defaults without their comment sign: the file means the same.

@@ -406,6 +406,8 @@ def test_text_files_as_people_write_them(case, tmp_path):
         # A first line of numbers is a row, but not as pandas numbers the columns of a frame.
         ("1,2.5\n3,4\n", {}, {"column_0": [1, 3], "column_1": [2.5, 4]}),
         ("0,1\n1,2.5\n3,4.0\n", {}, {"0": [1, 3], "1": [2.5, 4]}),
+        # So is one with texts that come again below it.
+        ("1,a\n2,b\n3,a\n", {"label": "column_1"}, {"column_0": [1, 2, 3]}),
         # A line break in quotes is no row, wherever a block ends.
         ("c,x\n" + '"no\nrth",7\n' * 40, {}, {"c=no\nrth": [1] * 40, "x": [7] * 40}),
         # An empty text is a gap, and another one is not.
