@@ -31,6 +31,8 @@ def share(value: float) -> str:
 
 def printable(words: str) -> str:
     """Return `words` with a space for each control character, which a terminal would obey."""
+    if words.isprintable():  # pages have pictures of a hundred thousand letters
+        return words
     return "".join(each if each.isprintable() else " " for each in words)
 
 

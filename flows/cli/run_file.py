@@ -123,11 +123,12 @@ def init(
 def _refresh(settings: RefreshSettings, output: Output, *, plain: bool) -> None:
     """Refresh the run of a run file; the command fails if the new run is not published."""
     from flows.refreshes.history import ON_TERMINAL, history_table  # noqa: PLC0415
-    from flows.results.refresh import SUSPICIOUS  # noqa: PLC0415
+    from flows.results.refresh import PUBLISHED, SUSPICIOUS  # noqa: PLC0415
     from flows.runs.published import History  # noqa: PLC0415
 
     result: RefreshResult = run_flow("refresh", settings, output, plain=plain)
-    published = History(result.name).published
+    is_published = result.state == PUBLISHED
+    published = result.run if is_published else History(result.name).published
     output.show(history_table([result], published, ON_TERMINAL))
     about = f"{result.name} is {published}" if published else f"{result.name} is not published"
     output.say(f"{about}; `ism-dask history {result.name}` shows all runs")

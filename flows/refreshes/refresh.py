@@ -215,11 +215,12 @@ def write_outputs(
 
     A report has no counts. `model` is that of the run, if the caller has it.
     """
+    model = load_model(run) if plan.transforms and model is None else model
     for each in plan.transforms:
         counts = transform_rows(run, TransformSettings(**asdict(each)), model)
         yield str(each.out), counts
     if plan.report is not None:
-        yield str(write_report(run, plan.report)), {}
+        yield str(write_report(run, plan.report, model)), {}
 
 
 def outputs_or_reason(

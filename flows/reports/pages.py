@@ -23,7 +23,7 @@ from flows.reports.summary import INDEX_COLUMNS, View, run_cells, summary_of
 from flows.results.runs import FitResult
 from flows.settings.fields import check_suffix
 from flows.text import byte_size, printable
-from storage import StorageError, list_runs, report_path, reports_folder
+from storage import Model, StorageError, list_runs, report_path, reports_folder
 from storage.atomic import make_folder, replace_synced
 
 # The file of the index in a folder of reports.
@@ -32,9 +32,9 @@ INDEX = "index.html"
 _ROOM = 250_000
 
 
-def write_report(run: str, out: Path | None = None) -> Path:
+def write_report(run: str, out: Path | None = None, model: Model | None = None) -> Path:
     """Write the report of a run, in the format of the file's name, and return its path."""
-    view = View.of(run)
+    view = View.of(run, model)
     path = out or _page_path(run, reports_folder())
     write_summary(path, summary_of(view), view)
     return path

@@ -44,10 +44,10 @@ class View:
     model: Model | None
 
     @classmethod
-    def of(cls, name: str) -> View:
-        """Open a run with its model."""
+    def of(cls, name: str, model: Model | None = None) -> View:
+        """Open a run with its `model`, which is loaded if it is not given."""
         run = open_run(name)
-        return cls(run, load_model(run.path) if run.has_model else None)
+        return cls(run, load_model(run.path) if run.has_model and model is None else model)
 
     @cached_property
     def result(self) -> RunResult:

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from base64 import b64decode
+from collections import Counter
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -41,6 +42,7 @@ from flows.settings.refresh import RefreshSettings
 from flows.settings.run_file import read_run_file
 from storage import home, load_model, model_hash, open_dataset, publish_run
 from storage.records import to_sealed_json
+from storage.runs import run_folder
 
 NIGHTLY = ("--cron", "0 2 * * *")
 
@@ -88,6 +90,23 @@ def test_only_what_has_changed_is_fitted_again_from_the_last_w(here, run_file):
     pictures = re.findall('svg\\+xml;base64,([^"]+)"', page)
     # Dates below the pictures.
     assert all(f"{datetime.now(UTC):%Y-%b-%d}" in b64decode(each).decode() for each in pictures)
+
+
+def test_a_refresh_reads_no_model_that_it_has_in_memory(here, run_file):
+    run_file.write_text('report = "sales.html"\n' + QUICK_FILE + RUN_FILE[RUN_FILE.index("[[") :])
+    refreshed(here, run_file)
+    write_part(run_file.parent, "b", 40)
+    opened, is_on = Counter(), True
+    sys.addaudithook(
+        lambda kind, given: is_on and kind == "open" and opened.update([str(given[0])])
+    )
+    result = refreshed(here, run_file)
+    is_on = False
+    assert result["written"] == [str(run_file.parent / name) for name in ("new.csv", "sales.html")]
+    files = {run: run_folder(run) / "result" / "arrays.bin" for run in ("sales", result["run"])}
+    reads = {run: opened[str(path)] for run, path in files.items()}
+    # The published model is read to compare with it, the other to copy it.
+    assert reads == {"sales": 1, "sales-0002": 1}
 
 
 def _compared_by_the_definition(comparison, before, after):
