@@ -12,7 +12,7 @@ import typer
 from flows.cli.options import Plain, RunName
 from flows.cli.output import Output, print_summary
 from flows.errors import FlowError, SettingsError
-from flows.settings.base import DataSettings, FlowSettings
+from flows.settings.base import DataSettings, FlowSettings, import_choices
 from flows.settings.runs import CrossvalSettings, FitSettings
 from flows.settings.unsupervised import ClusterSettings
 
@@ -63,10 +63,8 @@ def computed_run(flow: str, settings: FlowSettings, output: Output, *, plain: bo
 
 def run_flow(flow: str, settings: FlowSettings, output: Output, *, plain: bool) -> Any:
     """Run a flow, under Prefect or without it, show its progress, and return its result."""
-    if isinstance(settings, DataSettings) and settings.is_table and "://" not in settings.dataset:
-        from storage.tables.files import find_files  # noqa: PLC0415
-
-        find_files(settings.dataset)  # for its error, before anything starts
+    if isinstance(settings, DataSettings):
+        check_found(settings.dataset)  # before anything starts
     if (place := getattr(settings, "scheduler", None)) is not None:
         from flows.compute.places import cluster_place  # noqa: PLC0415
 
@@ -80,6 +78,14 @@ def run_flow(flow: str, settings: FlowSettings, output: Output, *, plain: bool) 
         work = partial(flow_run.run_flow, getattr(run_flows, flow))
     with output.watched():
         return work(settings)
+
+
+def check_found(source: str) -> None:
+    """Raise an error if `source` is the path of a table that is not there."""
+    if "://" not in source and import_choices().is_table(source):
+        from storage.tables.files import find_files  # noqa: PLC0415
+
+        find_files(source)
 
 
 def connect_to_prefect(output: Output) -> None:

@@ -44,6 +44,8 @@ def check_free(*outs: Path | None, force: bool) -> None:
         with suppress(OSError):  # a name that cannot be is an error when the file is written
             if out.exists() and not out.is_file():
                 raise SettingsError(f"{out} is a folder, pipe or device that exists; name another")
+            if not out.parent.is_dir():
+                raise SettingsError(f"{out}: there is no folder {out.parent}; make it first")
             if out.exists() and not force:
                 raise SettingsError(f"{out} exists already; {advice}")
 

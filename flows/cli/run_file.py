@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from flows.cli.compute import computed_run, connect_to_prefect, run_flow
+from flows.cli.compute import check_found, computed_run, connect_to_prefect, run_flow
 from flows.cli.options import Plain, Replace, check_free
 from flows.cli.output import Output
 from flows.cli.stored import ingested, show_projected
@@ -59,10 +59,11 @@ def run(
     if plan.limits is not None:
         _refresh(settings, output, plain=plain)
         return
+    # Before the table is read, and its columns are shown.
     if plan.settings.run is not None:
-        # Before the table is read, and its columns are shown.
         check_name_is_free(plan.settings.run, force=force)
     check_free(*(each.out for each in plan.transforms), plan.report, force=force)
+    _check_sources(plan)
     if plan.ingest is not None:
         plan = plan.stored_as(ingested(plan.ingest, output, plain=plain).dataset)
     result = computed_run(plan.flow, plan.settings, output, plain=plain)
@@ -78,6 +79,7 @@ def run(
 
 def _show(plan: RunFile, output: Output) -> None:
     """Show what a run file would do."""
+    _check_sources(plan)
     answer: dict[str, Any] = {"command": "run", "dry_run": True}
     if plan.ingest is not None:
         looked = dataclasses.replace(plan.ingest, dry_run=True)
@@ -92,6 +94,12 @@ def _show(plan: RunFile, output: Output) -> None:
     output.table(("step", "with"), steps, left=2)
     output.say("nothing was stored: a dry run")
     output.finish({**answer, "flow": plan.flow, "settings": plan.settings.to_json()})
+
+
+def _check_sources(plan: RunFile) -> None:
+    """Raise an error if a table that is projected after the fit is not there."""
+    for each in plan.transforms:
+        check_found(each.source)
 
 
 def init(

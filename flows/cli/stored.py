@@ -282,7 +282,7 @@ def report(
             raise SettingsError(f"--all and the run {name!r} exclude each other; give one of them")
         if card:
             raise SettingsError("--all and --card exclude each other; name the run of the card")
-        check_free(out and out / "index.html", force=force)
+        check_free(out / "index.html" if out and out.is_dir() else None, force=force)
         with output.watched():
             path = write_all_reports(out or reports_folder())
     elif name is None:

@@ -76,7 +76,7 @@ class LabelledDataset:
         """The class code of each row; raises SettingsError if the label is numeric."""
         if target_of(self.y) != "classes":
             raise SettingsError(
-                f"`label` is {self.label!r}, numbers from {self.y.min()} to {self.y.max()}; "
+                f"`label` is {self.label!r}, numbers from {self.y.min():g} to {self.y.max():g}; "
                 "expected classes. Choose another label",
                 "label",
             )

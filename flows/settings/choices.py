@@ -47,7 +47,7 @@ def check_source(dataset: str, split: str | None, name: str = "dataset") -> None
 
 def is_table(source: str) -> bool:
     """Return whether a text is the path, address or glob of a table, not a name of a data set."""
-    if source in DATASETS:
+    if source in ("", *DATASETS):
         return False
     is_address = "://" in source or any(mark in source for mark in "*?[")
     if is_address or has_table_suffix(source):

@@ -258,6 +258,11 @@ def test_a_file_that_exists_is_replaced_by_force_alone(here, fitted, tmp_path):
     file.write_text(f'report = "{page.name}"\n[data]\nsource = "sales"\n[fit]\n')
     assert "page.html exists already" in here("run", file, "--plain").failed(2)
     assert page.read_text() == "of the user"
+    march = '[[transform]]\nsource = "march.csv"\nout = "new.csv"\n'
+    file.write_text(f'[data]\nsource = "sales"\n[fit]\n{march}')
+    for options in ((), ("--dry-run",)):
+        lacks = here("run", file, "--plain", *options).failed(1)
+        assert f"there is no file or folder {tmp_path / 'march.csv'}" in lacks
     os.mkfifo(pipe)
     to_pipe = ("transform", "two", tmp_path / "sales.csv", "-o", pipe, "--force")
     assert "is a folder, pipe or device that exists" in here(*to_pipe).failed(2)

@@ -225,8 +225,8 @@ def test_a_report_is_put_where_it_is_wanted(here, tmp_path, suffix):
     first = {".md": "# crossval\n", ".json": "{\n"}.get(suffix, "<!DOCTYPE html>\n")
     assert path.read_text().startswith(first)
     nowhere = tmp_path / "absent" / path.name
-    said = here("report", "crossval", "-o", nowhere).failed(1)
-    assert f"could not write {nowhere} (No such file" in said
+    said = here("report", "crossval", "-o", nowhere).failed(2)
+    assert f"there is no folder {nowhere.parent}; make it first" in said
 
 
 HEAVY = re.compile(r"\| +(scipy|sklearn|dask|distributed|prefect)$", re.MULTILINE)
