@@ -33,7 +33,7 @@ from storage.dataset import (
     open_dataset,
 )
 from storage.dataset_writing import default_chunk_rows, put_labels, rechunk
-from storage.errors import StorageError, TableError
+from storage.errors import StorageError, TableError, UnsafeName
 from storage.paths import safe_name
 from storage.store import (
     chunk_digest,
@@ -117,11 +117,13 @@ def dataset_name(source: Any, name: str | None = None) -> str:
     """Return the name of the data set of a table; raise an error if it has none."""
     if name is None and not isinstance(source, str | Path):
         raise TableError("a table in memory has no name; give it one with `name`", "name")
-    if name is None and not table_name(source):
-        raise TableError(
-            f"{source} gives no name for the data set; give it one with `name`", "name"
-        )
-    return safe_name(table_name(source) if name is None else name)
+    if name is not None:
+        return safe_name(name)
+    try:
+        return safe_name(table_name(source))
+    except UnsafeName as error:
+        what = f"{source} gives no name for the data set, which takes the characters A-Z a-z 0-9"
+        raise TableError(f"{what} . _ -; give it one with `name`", "name") from error
 
 
 def find_made_from(

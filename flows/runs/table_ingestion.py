@@ -49,14 +49,12 @@ def store_labelled(source: str, labels: tuple[str, ...], target: str) -> Dataset
     `target` says what labels of numbers are, as in `ingest_table`.
     """
     table = open_table(source)
-    name = _free_name(source)
-    data = find_made_from(name, table.versions())
-    if data is not None:
-        known = [each.name for each in stored_schema(data).explained]
-        if set(labels) <= set(known):
-            return data
     options = TableOptions(label=labels, target=target)
     try:
+        name = _free_name(source)
+        data = find_made_from(name, table.versions())
+        if data is not None and {*labels} <= {each.name for each in stored_schema(data).explained}:
+            return data
         return _store(table, name, options)
     except StorageError as error:
         raise TableError(

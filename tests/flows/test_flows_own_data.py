@@ -207,6 +207,15 @@ def test_a_table_is_listed_shown_and_removed(here, tmp_path):
 
 
 @pytest.mark.usefixtures("sales")
+def test_a_file_whose_name_no_data_set_can_have_is_given_one(here, tmp_path):
+    path = (tmp_path / "sales.csv").rename(tmp_path / "sälés 1.csv")
+    words = (path, "--label", "churned", "--plain")
+    assert f"{path} gives no name for the data set" in here("ingest", *words).failed(1)
+    assert "has options for that, such as --name" in here("fit", *words).failed(1)
+    assert here("ingest", *words, "--name", "sales").status == 0
+
+
+@pytest.mark.usefixtures("sales")
 def test_a_path_serves_as_a_data_set(here, tmp_path):
     path = tmp_path / "sales.csv"
     options = ("--label", "churned", "--sigma", 2, "--plain", "--json", "--force")
