@@ -125,8 +125,8 @@ def components_advice(eigenvalues: Sequence[float], eigengap: float) -> str:
         top = f"{eigenvalues[useful]:.3g}"
         problem = (
             f"new {weak} an eigenvalue of {top if useful == q - 1 else f'{top} or less'}, the "
-            f"first has {first:.3g}: J hardly depends on what adds so little, and falls with what "
-            "is negative"
+            f"first has {first:.3g}: one below a thousandth of it adds nothing to J, and a "
+            "negative one lowers J"
         )
     elif eigengap < -_ROUNDING * first:
         outside = eigenvalues[-1] - eigengap
@@ -140,3 +140,12 @@ def components_advice(eigenvalues: Sequence[float], eigengap: float) -> str:
     if not useful:
         return f"{problem}. Take another kernel or width"
     return f"{problem}. {useful} new feature{'s' if useful > 1 else ''} would do"
+
+
+def avoidance_advice(objective: float, weight: float) -> str:
+    """Return advice on a W whose J is not positive because of what a fit is to avoid."""
+    return (
+        f"no W was found that explains y and avoids `avoid`: J is {objective:.3g}, what X W tells "
+        f"of y less `avoid_weight` ({weight:g}) times what it tells of `avoid`; expected more than "
+        "0. Lower `avoid_weight`, or leave out of `avoid` what y follows from"
+    )

@@ -41,7 +41,7 @@ from ism_dask.selection.trials import few_features, marginal_shares
 from ism_dask.solvers import as_solver
 from ism_dask.solvers.ascent import Curvature, ascend, diagonalised, no_curvature
 from ism_dask.solvers.base import TimeLimit
-from ism_dask.status import Status
+from ism_dask.status import Status, avoidance_advice
 
 # `max_features` if unseen rows choose whether there are few.
 AUTO: Any = "auto"
@@ -76,12 +76,7 @@ def _check_avoidance(problem: SupervisedProblem, choice: Choice, objective: floa
     """
     is_clear = any(each.explained > RULES.clear * each.error for each in choice.trials)
     if problem.avoid is not None and objective <= 0.0 and not is_clear:
-        weight = problem.parameters.avoid_weight
-        raise ValueError(
-            f"no W was found that explains y and avoids `avoid`: J is {objective:.3g}, which is "
-            "the share of y less `avoid_weight` times that of what is avoided; expected more than "
-            f"0. Lower `avoid_weight` ({weight:g}), or leave out of `avoid` what y follows from"
-        )
+        raise ValueError(avoidance_advice(objective, problem.parameters.avoid_weight))
 
 
 def training_rows(problem: SupervisedProblem, time_limit: TimeLimit | None = None) -> TrainingRows:
@@ -288,7 +283,8 @@ def _attributes(
         **solution_attributes(
             turned,
             prepared,
-            sample.rows.X,
+            tried.X,
+            first.prepared,
             components_advice=advice,
             solver="ascent",
             avoided=avoided,

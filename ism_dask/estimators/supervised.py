@@ -39,7 +39,7 @@ from ism_dask.solvers import Solver
 from ism_dask.solvers.base import TimeLimit, as_solver, solver_name
 from ism_dask.solvers.certificates import certify_dependence
 from ism_dask.solvers.search import Search, solution_of_whole_space
-from ism_dask.status import components_advice
+from ism_dask.status import avoidance_advice, components_advice
 from ism_dask.threads import single_threaded_blas
 
 
@@ -316,6 +316,8 @@ feature_names_in_
             W = turned.W[: prepared.n_varying]
             parts = contributions(contributing.value, W, solution.objective)
         advice = components_advice(solution.eigenvalues.tolist(), solution.eigengap)
+        if problem.avoid is not None and solution.objective <= 0.0:
+            advice = avoidance_advice(solution.objective, parameters.avoid_weight)
         return {
             **solution_attributes(
                 turned,

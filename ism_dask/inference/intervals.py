@@ -31,6 +31,8 @@ _LEVEL = 0.9
 _DRAWS = 999
 # With fewer rows for each free weight, noise turns W by more than the curvature tells.
 _ROWS_PER_WEIGHT = 5
+# Along a direction with this share of the mean variance, noise alone decides how far W turns.
+_DEPENDENT = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -277,6 +279,15 @@ def _doubts(problem: SupervisedProblem, tests: ColumnTests) -> Iterator[str]:
         yield (
             f"there are {rows:,} {kind} for {p:,} free weights; the curvature tells how far noise "
             f"turns W from about {_ROWS_PER_WEIGHT} for each. Take fewer features, old or new"
+        )
+    X = np.concatenate([block.X for block in tests.maximum.blocks])
+    variances = np.linalg.eigvalsh(np.atleast_2d(np.cov(X, rowvar=False)))
+    directions = np.count_nonzero(variances > _DEPENDENT * variances.mean())
+    if directions < (d := np.count_nonzero(tests.maximum.rows.prepared.affine.varying)):
+        yield (
+            f"the {d:,} features vary in {directions:,} directions only, as parts and their sum "
+            "do, or all classes of one column: other shares and p-values would go with the same "
+            "X W. Leave features out that follow from others"
         )
     if advice := fitted.report_.weights_advice:
         yield f"{advice}. The intervals are those of a fit that shares their weight"

@@ -284,6 +284,21 @@ def test_nearly_equal_columns_raise_doubts():
     with pytest.warns(WeightsWarning):
         every.fit(X, y)
     assert any("columns are so alike" in each for each in intervals(every, X, y).doubts)
+    few = PredictiveIKDR(1, max_features=1, target="linear")
+    with pytest.warns(WeightsWarning, match=r"'feature 0' and 'feature 4' \(1.000\)"):
+        few.fit(X, y)
+    assert few.get_support().sum() == 1
+
+
+@pytest.mark.parametrize("error", [0.0, 0.003])
+def test_features_that_follow_from_others_raise_doubts(error):
+    X, y = _line(200)
+    X[:, 4] = X[:, :4].sum(axis=1) + error * X[:, 4]
+    every = PredictiveIKDR(1, max_features=None, target="linear").fit(X, y)
+    doubt = "the 5 features vary in 4 directions only"
+    assert any(doubt in each for each in intervals(every, X, y).doubts)
+    of_four = PredictiveIKDR(1, max_features=None, target="linear").fit(X[:, :4], y)
+    assert intervals(of_four, X[:, :4], y).doubts == ()
 
 
 def _series(of_x, of_errors, seed):

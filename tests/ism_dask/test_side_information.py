@@ -17,7 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
 
-from ism_dask import PredictiveIKDR
+from ism_dask import ComponentsWarning, PredictiveIKDR, SupervisedIKDR
 from ism_dask.gamma.base import avoiding
 from ism_dask.gamma.side_information import (
     _RIDGES,
@@ -163,6 +163,14 @@ def test_something_of_y_has_to_be_left(argument, weights):
     else:  # what is left of y is less than what X W tells of the parts
         with pytest.raises(ValueError, match="no W was found that explains y and avoids `avoid`"):
             fit(avoid=parts)
+
+
+def test_hsic_warns_if_no_w_tells_more_of_y_than_of_what_is_avoided():
+    rng = np.random.default_rng(0)
+    s = rng.normal(size=60)
+    X = np.column_stack([s, *rng.normal(size=(2, 60))])
+    with pytest.warns(ComponentsWarning, match=r"J is -.* \(10\).* Lower `avoid_weight`"):
+        SupervisedIKDR(1).fit(X, np.sin(2 * s), avoid=s)
 
 
 @pytest.mark.parametrize("argument", ["avoid", "given", "sample_weight"])
