@@ -47,6 +47,8 @@ TRUSTED_TYPES = tuple(
 # Versions of the operators that all runtimes since 2021 have.
 _OPSET = 14
 _SINGLE = np.finfo(np.float32)
+# Beyond so many deviations from 0, float32 rounds a column by a hundredth of its deviation.
+_FARTHEST = 100_000
 
 
 def to_onnx(estimator: IKDR) -> ModelProto:
@@ -71,12 +73,15 @@ def to_onnx(estimator: IKDR) -> ModelProto:
     mean, scale, W = map(on_host, (estimator.mean_, estimator.scale_, estimator.components_))
     names = column_names(estimator)
     beyond = (np.abs(mean) > _SINGLE.max) | (scale > _SINGLE.max) | (scale < _SINGLE.tiny)
+    if estimator.as_fitted().standardize:
+        beyond |= W.any(axis=0) & (np.abs(mean) > _FARTHEST * scale)
     if beyond.any():
         j = int(beyond.argmax())
         raise ValueError(
             f"column {names[j]!r} has the mean {mean[j]:.3g} and the deviation {scale[j]:.3g}; "
-            f"expected {_SINGLE.tiny:.2g} to {_SINGLE.max:.2g}, which float32 holds. Take another "
-            "unit, and fit again"
+            f"expected {_SINGLE.tiny:.2g} to {_SINGLE.max:.2g}, which float32 holds, and a mean "
+            f"within {_FARTHEST:,} deviations from 0, beyond which it loses digits. Take another "
+            "unit or origin, and fit again"
         )
     q, d = W.shape
     fill: list[NodeProto] = []

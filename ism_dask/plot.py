@@ -220,6 +220,8 @@ def response(
     check_is_fitted(model)
     Z, values, has_value = _drawn_rows(model, X, y)
     Z, values = Z[has_value], values[has_value]
+    if not len(Z):
+        raise ValueError("`y` has no value in the rows of X; give that of some")
     q = Z.shape[1]
     panels = _panels(q if result is None else 2 * q, _BARS_WIDTH, axes, columns=q)
     classes, values = (None, values) if _are_numbers(values) else _classes(values)
@@ -302,7 +304,7 @@ def _one_row(X: Any, number: int) -> Any:
         X = X.to_frame().T if hasattr(X, "to_frame") else X[None, :]
     n = X.shape[0]
     if not is_whole(number) or not 0 <= number < n:
-        raise ValueError(f"`number` must be a row of X, from 0 to {n - 1}; got {number!r}")
+        raise ValueError(f"`number` must be one of the {n:,} rows of X, from 0; got {number!r}")
     if is_row_source(X):
         return X.read(number, number + 1)
     return getattr(X, "iloc", X)[number : number + 1]

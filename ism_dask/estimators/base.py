@@ -302,9 +302,9 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
             words = [f"{names[j]!r} and {names[k]!r} ({r:.3f})" for j, k, r in pairs[:_PAIRS]]
             more = f" and {len(pairs) - _PAIRS} more" if len(pairs) > _PAIRS else ""
             advice = (
-                f"columns are so alike that either could have the weight of both, and X W would "
-                f"hardly change: {', '.join(words)}{more}; in brackets, their correlation. Read "
-                "their weights together, or leave one of each pair out"
+                "columns are so alike (in brackets, their correlation) that either could have the "
+                f"weight of both: {', '.join(words)}{more}. Leave one of each pair out, or read "
+                "their weights together"
             )
             attributes["report_"] = replace(attributes["report_"], weights_advice=advice)
         of_columns = ("n_features_in_", "feature_names_in_")
@@ -324,10 +324,13 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         status = self.status_
         if status.is_requested:
             return
-        after = "in" if status is Status.MAX_ITER else "after"
+        after, advice, solver = "after", status.advice, self._solver
+        if status is Status.MAX_ITER:
+            after = "in"
+            advice += f", as by `solver={type(solver).__name__}(max_iter={2 * solver.max_iter})`"
         warnings.warn(
             f"{name} {status.meaning} {after} {self.n_iter_} iterations: "
-            f"{self._residual_in_words()}. The best W so far is returned; {status.advice}",
+            f"{self._residual_in_words()}. The best W so far is returned; {advice}",
             ConvergenceWarning,
             stacklevel=depth,
         )
@@ -337,7 +340,7 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         residual = f"the residual is {self.residual_:.2g}"
         solver, last = self._solver, self.history_[-1]
         if not isinstance(solver, ISM):
-            return residual
+            return f"{residual}; {self.report_.tolerance:.2g} was to be reached"
         turned = f"the last step turned W by an angle whose sine is {last.angle:.2g}"
         if solver.tol is None:
             return f"{residual}, {turned}; {RESIDUAL:g} and {ANGLE:g} were to be reached"

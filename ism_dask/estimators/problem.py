@@ -175,15 +175,10 @@ class SupervisedProblem:
         q = prepared.n_components(given, limited(self.usual_components, most))
         if self.earlier is not None:
             (q, d), d_now = self.earlier.shape, self.X.shape[1]
-            if d != d_now:
+            if d != d_now or given not in (None, "auto", q):
                 raise ValueError(
-                    f"`warm_start` continues from `components_` of {d} features, but X has "
-                    f"{d_now}; set warm_start=False"
-                )
-            if given not in (None, "auto", q):
-                raise ValueError(
-                    f"`warm_start` continues from `components_` with {q} new features, but "
-                    f"`n_components` is {given}; set warm_start=False"
+                    f"`warm_start` continues from {q} new features of {d} features, but "
+                    f"`n_components` is {given!r} and X has {d_now}; set warm_start=False"
                 )
         if is_whole(most) and most < q:
             raise ValueError(

@@ -233,7 +233,7 @@ class PointwiseKernel(Kernel):
 
     def widths(self, rows: Array) -> Array:
         """Return the (n,) widths of `rows` (n, d), or raise TypeError unless `per_row_width`."""
-        raise TypeError(f"{type(self).__name__} has one width for all rows")
+        raise TypeError(f"{self.title} has one width for all rows")
 
 
 class Proportional(PointwiseKernel):
@@ -256,15 +256,25 @@ class Proportional(PointwiseKernel):
 
 
 @dataclass(frozen=True)
-class Linearised(Proportional):
-    """The first-order Taylor polynomial of another kernel at beta = 0, which defines Phi0."""
+class _OfAnother(PointwiseKernel):
+    """A kernel with the name and the pairing of the one that it is made of."""
 
     base: PointwiseKernel
+
+    @property
+    def title(self) -> str:
+        """The title of the base kernel."""
+        return self.base.title
 
     @property
     def pairing(self) -> Pairing:  # type: ignore[override]
         """The pairing of the base kernel."""
         return self.base.pairing
+
+
+@dataclass(frozen=True)
+class Linearised(_OfAnother, Proportional):
+    """The first-order Taylor polynomial of another kernel at beta = 0, which defines Phi0."""
 
     @property
     def per_row_width(self) -> bool:  # type: ignore[override]
@@ -282,27 +292,15 @@ class Linearised(Proportional):
 
 
 @dataclass(frozen=True)
-class ValueAsSlope(PointwiseKernel):
+class ValueAsSlope(_OfAnother):
     """Wrap a kernel so that its values are returned as slopes; engines that sum f' then sum f.
 
     No engine needs `value` here, which would be the integral of the base kernel.
     """
 
-    base: PointwiseKernel
-
     amplitude = 1.0
     slope_is_psd = True
     value_by_slope = (1.0, 0.0)
-
-    @property
-    def title(self) -> str:
-        """The title of the base kernel."""
-        return self.base.title
-
-    @property
-    def pairing(self) -> Pairing:  # type: ignore[override]
-        """The pairing of the base kernel."""
-        return self.base.pairing
 
     @property
     def resolution(self) -> float:
@@ -311,7 +309,7 @@ class ValueAsSlope(PointwiseKernel):
 
     def value(self, beta: Array, out: Array | None = None) -> Array:
         """Raise TypeError: no integral of the base kernel is available."""
-        raise TypeError(f"{type(self.base).__name__} has no integral here")
+        raise TypeError(f"{self.title} has no integral here")
 
     def unit_slope(self, beta: Array, out: Array | None = None) -> Array:
         """Return the value of the base kernel."""

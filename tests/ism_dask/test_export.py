@@ -66,12 +66,14 @@ def test_a_model_of_onnx_fills_gaps_with_the_means_of_the_fit():
 
 
 def test_what_has_no_model_of_onnx_is_refused(monkeypatch):
-    tiny = X * np.where(np.arange(13) == 4, 1e-60, 1.0)
+    fifth = np.arange(13) == 4
+    tiny, far = X * np.where(fifth, 1e-60, 1.0), X + 1e8 * fifth
     for model, error, message in (
         (PredictiveIKDR(2), ValueError, "not fitted"),
         (ColoredMVU().fit(X, Y), TypeError, "weighted sums of columns.*got ColoredMVU"),
         (make_pipeline(hsic_model(2)).fit(X, Y), TypeError, "Of a pipeline, give this step"),
         (hsic_model(2).fit(tiny, Y), ValueError, r"'feature 4' has .*9\.97e-59.*another unit"),
+        (hsic_model(2).fit(far, Y), ValueError, r"'feature 4' has the mean 1e\+08 .*or origin"),
     ):
         with pytest.raises(error, match=message):
             to_onnx(model)

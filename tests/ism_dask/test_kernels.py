@@ -57,6 +57,7 @@ def test_flat_kernel_has_the_slope_at_zero(kernel):
     assert_allclose(np.ptp(flat.slope(_points(kernel))), 0.0, atol=1e-15)
     assert flat.constant_slope
     assert flat.pairing is kernel.pairing
+    assert flat.title == kernel.title  # which errors name
 
 
 def test_median_width_is_the_median_distance_past_copies_and_their_rounding():

@@ -261,8 +261,10 @@ def test_a_response_has_the_weights_and_their_intervals_below():
         (lambda _: plot.scatter(hsic_model(1).fit(X, Y), X), "`n_components` of 2 or more"),
         (lambda _: plot.components(PredictiveIKDR()), "not fitted"),
         (lambda _: plot.row(PredictiveIKDR(), X), "not fitted"),
-        (lambda m: plot.row(m, X, 178), "`number` must be a row of X, from 0 to 177; got 178"),
+        (lambda m: plot.row(m, X, 178), "`number` must be one of the 178 rows of X.*got 178"),
         (lambda m: plot.row(m, X, 1.0), "`number`.*got 1.0"),
+        (lambda m: plot.row(m, X[:0]), "one of the 0 rows"),
+        (lambda m: plot.response(m, X, np.full(178, np.nan)), "`y` has no value in the rows of X"),
         (lambda m: plot.row(m, X, top=0), "`top`.*got 0"),
     ],
 )

@@ -24,7 +24,7 @@ from ism_dask import (
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg.subspaces import subspace_distance
 from ism_dask.observe import FitWatcher, watching_fits
-from ism_dask.solvers import ISM
+from ism_dask.solvers import ISM, Ascent
 from ism_dask.status import Status
 
 X, Y = load_wine(return_X_y=True)
@@ -47,9 +47,13 @@ def test_history_tells_every_iteration():
     assert len(fitted.history_[0].eigenvalues) == 2
     assert fitted.eigengap_ > 0
     assert (fitted.report_.engine, fitted.report_.engine_error) == ("exact", 0.0)
-    with pytest.warns(ConvergenceWarning, match=r"in 1 iterations.*`tol` is 1e-12"):
+    advice = r"raise `max_iter`, as by `solver=ISM\(max_iter=2\)`$"
+    with pytest.warns(ConvergenceWarning, match=rf"in 1 iterations.*`tol` is 1e-12.*{advice}"):
         fitted = hsic_model(2, solver=ISM(tol=1e-12, max_iter=1)).fit(X, Y)
     assert (fitted.converged_, fitted.n_iter_) == (False, 1)
+    advice = r"residual is 0\.\d+; [\d.e-]+ was to be reached\..* `solver=Ascent\(max_iter=2\)`$"
+    with pytest.warns(ConvergenceWarning, match=advice):
+        PredictiveIKDR(2, kernel="linear", solver=Ascent(max_iter=1)).fit(X, X[:, :3] ** 2)
 
 
 @pytest.mark.parametrize("auto", ["auto", None])
@@ -198,9 +202,9 @@ def test_more_rows_are_fitted_from_the_last_w():
     assert model.n_iter_ < cold.n_iter_
     assert model.kernel_ == cold.kernel_
     assert model.converged_
-    with pytest.raises(ValueError, match="`components_` of 6 features, but X has 4"):
+    with pytest.raises(ValueError, match="of 6 features, but `n_components` is 3 and X has 4"):
         model.fit(X[:, :4], y)
-    with pytest.raises(ValueError, match="new features, but `n_components` is 2; set warm"):
+    with pytest.raises(ValueError, match="of 6 features, but `n_components` is 2 and X has 6"):
         model.set_params(n_components=2).fit(X, y)
 
 
