@@ -65,18 +65,7 @@ def fit_prediction(problem: SupervisedProblem) -> dict[str, Any]:
         if choice.is_few:
             rows, choice = _with_few_features(problem, rows, target, choice)
             ascent, choice = climb(rows, target, choice, no_curvature())
-        _check_avoidance(problem, choice, ascent.objective)
         return _attributes(problem, rows, target, choice, ascent, before=(first, objective))
-
-
-def _check_avoidance(problem: SupervisedProblem, choice: Choice, objective: float) -> None:
-    """Raise a ValueError if W tells more of what it is to avoid than of y, in unseen rows as well.
-
-    W tells a little of anything in the rows that it is fitted to.
-    """
-    is_clear = any(each.explained > RULES.clear * each.error for each in choice.trials)
-    if problem.avoid is not None and objective <= 0.0 and not is_clear:
-        raise ValueError(avoidance_advice(objective, problem.parameters.avoid_weight))
 
 
 def training_rows(problem: SupervisedProblem, time_limit: TimeLimit | None = None) -> TrainingRows:
@@ -272,6 +261,10 @@ def _attributes(
     parts = contributions(evaluate, turned.W, solution.objective)
     avoided = None
     if problem.avoid is not None:
+        # W tells a little of anything in the rows that it is fitted to: unseen rows may be clear.
+        is_clear = any(each.explained > RULES.clear * each.error for each in choice.trials)
+        if solution.objective <= 0.0 and not is_clear:
+            raise ValueError(avoidance_advice(solution.objective, problem.parameters.avoid_weight))
         every = problem.dependence_rows(prepared, regression.kernel, W.shape[1])
         avoided = measured_avoidance(every, turned.W, problem.dependence)
     tried = first.sample(target, W.shape[1]).rows
