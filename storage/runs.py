@@ -204,7 +204,7 @@ def model_hash(name: str) -> str:
 def _run_not_found(name: str) -> RunNotFound:
     """Return the error for a run that is not saved, which suggests what to do."""
     if lease_path(name).exists():
-        return RunNotFound(f"the run {name!r} is not finished; `ism-dask resume {name}` goes on")
+        return RunNotFound(f"the run {name!r} is not finished; `ism-dask runs` has how far it is")
     hint = did_you_mean(name, [each for each in run_names() if each != name])
     return RunNotFound(f"no run {name!r} is saved; {hint}`ism-dask runs` lists them")
 

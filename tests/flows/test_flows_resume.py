@@ -232,7 +232,7 @@ def test_a_run_that_was_taken_over_saves_nothing(here, monkeypatch, command):
     ended = here(command, "own", *more, "--run", "mine", "--max-iter", 1, "--plain")
     assert "was taken from this process" in ended.failed(1)
     assert saved_run_path("mine") is None
-    assert "`ism-dask resume mine` goes on" in here("show", "mine").failed(2)
+    assert "`ism-dask runs` has how far it is" in here("show", "mine").failed(2)
 
 
 def test_a_lease_is_over_when_it_is_not_renewed_or_its_process_is_another(settings):
