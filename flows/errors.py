@@ -15,14 +15,11 @@ class FlowError(Exception):
     ----------
     status : int
         Exit status of the command.
-    transient : bool
-        Whether the same command may well succeed later.
     settings : tuple of str
         The settings that the message names, each as `name`: a command has options for them.
     """
 
     status: ClassVar[int] = 1
-    transient: ClassVar[bool] = False
 
     def __init__(self, message: str, *settings: str) -> None:
         super().__init__(message)
@@ -51,8 +48,6 @@ class RunHeldError(FlowError):
 
 class ClusterLost(FlowError):  # noqa: N818 - by itself no error: the work can be taken up again
     """The cluster that computes was lost on the way; `advice` is for work that cannot go on."""
-
-    transient = True
 
     def __init__(self, what: str, advice: str) -> None:
         super().__init__(f"{what}; {advice}")

@@ -46,8 +46,6 @@ class RawFileError(StorageError):
 class DownloadError(StorageError):
     """A raw file could not be downloaded from its public address."""
 
-    transient = True
-
 
 @dataclass(frozen=True)
 class RawFile:

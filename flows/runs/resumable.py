@@ -183,8 +183,7 @@ def resumable_run(
         this = ResumableRun(run, identity, settings.checkpoint, lease)
         if lease.previous is not None:
             progress_note(f"this run was started before: {lease.previous.description}")
-        # A retry continues what the first `--afresh` attempt saved.
-        if settings.afresh and not lease.is_retry:
+        if settings.afresh:
             results.clear()
         report_progress(0.0, f"{kind} {settings.title}")
         progress_log(f"data: {about}")

@@ -156,15 +156,6 @@ class HeldLease:
             if all(each.name.startswith(".") for each in folder.iterdir()):
                 shutil.rmtree(folder, ignore_errors=True)
 
-    @property
-    def is_retry(self) -> bool:
-        """Whether this process had the lease before, with the same settings, and now retries."""
-        before, now = self.previous, self._lease
-        return before is not None and (before.holding[:3], before.settings) == (
-            now.holding[:3],
-            now.settings,
-        )
-
     def _is_ours(self) -> bool:
         try:
             current = find_lease(self._lease.run)

@@ -19,7 +19,7 @@ from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterId
 from prefect.client.schemas.objects import State, StateType
 from prefect.context import SettingsContext, get_settings_context
 from prefect.exceptions import ObjectNotFound
-from prefect.settings import PREFECT_API_AUTH_STRING, PREFECT_API_URL
+from prefect.settings import PREFECT_API_URL
 from prefect.states import Crashed
 
 from flows.errors import FlowError
@@ -63,12 +63,10 @@ def prefect_client(retries: int = 0) -> Iterator[SyncPrefectClient]:
         ) from error
     except httpx.HTTPStatusError as error:
         if error.response.status_code == HTTPStatus.UNAUTHORIZED:
-            given = bool(PREFECT_API_AUTH_STRING.value())
-            which = "another than the one that is set" if given else "but none is set"
             raise FlowError(
-                f"the Prefect server at {server_address()} asks for a PREFECT_API_AUTH_STRING, "
-                f"{which}; set it to the PREFECT_SERVER_API_AUTH_STRING of the server, "
-                "NAME:PASSWORD"
+                f"the Prefect server at {server_address()} does not take the "
+                "PREFECT_API_AUTH_STRING that is set, or wants one; set it to the "
+                "PREFECT_SERVER_API_AUTH_STRING of the server, NAME:PASSWORD"
             ) from error
         if not error.response.is_server_error:
             raise

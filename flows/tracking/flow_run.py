@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import time
@@ -12,7 +11,6 @@ from dataclasses import replace
 from functools import partialmethod
 from pathlib import Path
 from typing import Any, NoReturn
-from uuid import UUID
 
 from httpx import HTTPError, HTTPStatusError
 from prefect import Flow, State, task
@@ -22,7 +20,6 @@ from prefect.context import FlowRunContext
 from prefect.exceptions import Abort, FailedRun, TerminationSignal
 from prefect.flow_engine import run_flow as run_by_prefect
 from prefect.states import Cancelled, Completed, Failed, Pending
-from prefect.utilities.annotations import quote
 from prefect.utilities.urls import url_for
 from rich.console import Console
 
@@ -53,45 +50,6 @@ from flows.tracking.client import (
 from flows.tracking.live import LiveRun
 from flows.tracking.server import check_disk, report_url, without_password
 from storage import StorageError
-
-# Seconds that a run with a result waits for a server that is away, and between two attempts.
-_PATIENCE, _RETRY_SECONDS = 180.0, 2.0
-
-
-def _lower_cancelled(record: logging.LogRecord) -> bool:
-    """Lower the level of the line on a cancelled step, which Prefect logs as an error."""
-    if record.getMessage().startswith("Finished in state Cancelled"):
-        record.levelno, record.levelname = logging.INFO, "INFO"
-    return True
-
-
-logging.getLogger("prefect.task_runs").addFilter(_lower_cancelled)
-
-
-def is_transient(_task: Any, _run: Any, state: State[Any]) -> bool:
-    """Return whether a failed task may succeed later: its network or its cluster was away."""
-    return bool(getattr(state.result(raise_on_failure=False), "transient", False))
-
-
-@task(
-    name="step",
-    task_run_name="{title}",
-    cache_policy=NO_CACHE,
-    persist_result=False,
-    retries=2,
-    retry_delay_seconds=[10, 60],
-    retry_condition_fn=is_transient,
-)
-def step_task(title: str, work: Callable[[], Any]) -> Any:  # noqa: ARG001 - the name of its runs
-    """Do a step of a run.
-
-    A step whose network or cluster was away is repeated, and continues from what the failed attempt
-    has saved.
-    """
-    try:
-        return work()
-    except (KeyboardInterrupt, TerminationSignal):
-        return Cancelled()  # the task raises nothing: Prefect would log a crash
 
 
 def run_flow(flow: Flow[..., Any], settings: FlowSettings) -> Any:
@@ -149,16 +107,21 @@ class TrackedRun(LiveRun):
         url = url_for("flow-run", obj_id=run.id)
         # Its id, and the address of its page, None without a UI.
         self.facts = {"id": str(run.id), "url": url and without_password(url)}
-        # Those that a deployment gives it.
-        self._tags = set(run.tags)
         self.outcome: FlowResult | Exception | None = None  # None while it goes on
         self._last_step: list[State[Any]] = []
 
     def step(self, title: str, work: Callable[[], Any]) -> Any:
         """Do a step of the run as a task, after the one before it in the graph of the run."""
-        named = step_task.with_options(name=title.partition(" ")[0])  # "fold" of all folds
-        given: Any = title, quote(work)  # Prefect does not look into what is quoted
-        state = named(*given, wait_for=self._last_step, return_state=True)
+        name = title.partition(" ")[0]  # "fold" of all folds
+
+        @task(name=name, task_run_name=lambda: title, cache_policy=NO_CACHE, persist_result=False)
+        def done() -> Any:
+            try:
+                return work()
+            except (KeyboardInterrupt, TerminationSignal):
+                return Cancelled()  # the task raises nothing: Prefect would log a crash
+
+        state: State[Any] = done(wait_for=self._last_step, return_state=True)
         if state.is_cancelled():
             raise KeyboardInterrupt
         self._last_step = [state]
@@ -169,15 +132,9 @@ class TrackedRun(LiveRun):
         # The tags are set here and not at the start of the flow, because a schedule or the form in
         # the UI may start it. They are not set by Prefect's `tags`, because tasks would get them
         # too, and look up a concurrency limit for each, which takes two seconds.
-        name, tags = settings.flow_run_name, {*self._tags, *settings.tags}
+        name, tags = settings.flow_run_name, {*self._run.tags, *settings.tags}
         with suppress(ServerUnreachable, HTTPStatusError), prefect_client(BUSY_RETRIES) as client:
-            client.update_flow_run(UUID(self.receipt.run), name=name, tags=tags)
-        run = getattr(settings, "run", None)
-        if run is not None and not self.receipt.by_worker:
-            progress_log(
-                f"to cancel it: `ism-dask cancel {run}` on this machine, for the page in Prefect "
-                "cancels runs of a worker alone"
-            )
+            client.update_flow_run(self._run.id, name=name, tags=tags)
 
     def saved(self, result: RunResult) -> dict[str, Any]:
         """Do the same as `finished` for a saved run, whose page is its summary.
@@ -217,13 +174,10 @@ class TrackedRun(LiveRun):
         self._save_receipt(state=what, page=page)
         try:
             # The server refuses pages of a run that somebody has deleted.
-            with suppress(HTTPStatusError), prefect_client() as client:
+            with suppress(HTTPStatusError), prefect_client(BUSY_RETRIES) as client:
                 client.hello()
                 send_page(self.receipt, client)
         except ServerUnreachable as away:
-            if page:
-                wait = f"waiting for it, up to {_PATIENCE:.0f} s. What was computed is saved"
-                progress_note(f"{away}: {wait}")
             self.deliver()
             raise Abort(str(away)) from away
         self._save_receipt(page={})
@@ -237,17 +191,13 @@ class TrackedRun(LiveRun):
         raise Abort(why)
 
     def deliver(self) -> None:
-        """Tell the server the end in place of Prefect; a run with a page waits for the server."""
-        until = time.monotonic() + (_PATIENCE if self.receipt.page else 0.0)
-        while True:
-            try:
-                return deliver(self.receipt)
-            except ServerUnreachable as away:
-                if time.monotonic() > until:
-                    told = "the next command that finds it there tells it how this run has ended"
-                    progress_note(f"{away}: {told}")
-                    return SKIP_EXIT_HANDLERS.set()
-            time.sleep(_RETRY_SECONDS)
+        """Tell the server the end in place of Prefect; if it is away, the receipt stays."""
+        try:
+            deliver(self.receipt)
+        except ServerUnreachable as away:
+            told = "`ism-dask up`, or the next command, tells it how this run has ended"
+            progress_note(f"{away}: {told}")
+            SKIP_EXIT_HANDLERS.set()
 
     def _save_receipt(self, **changes: Any) -> None:
         self.receipt = replace(self.receipt, renewed=time.time(), **changes)
@@ -274,8 +224,6 @@ def track_run(kind: str, settings: FlowSettings) -> Iterator[TrackedRun]:
             watch_progress(this),
             in_context(page=url, describe=this.describe, step=this.step),
         ):
-            given = ", ".join(f"{name}={value}" for name, value in settings.differences.items())
-            progress_log(without_password(f"{kind}: {given}; all other settings by default"))
             yield this
     except (KeyboardInterrupt, TerminationSignal):
         this.interrupted()

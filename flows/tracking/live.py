@@ -1,6 +1,6 @@
-"""The progress of a flow run in Prefect and in its log, and who ends the run there.
+"""The progress of a flow run in Prefect, and who ends the run there.
 
-A thread of its own keeps both up to date, so that the computation does not wait for the server.
+A thread of its own keeps it up to date, so that the computation does not wait for the server.
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ from ism_dask.observe.progress import TimeLeft
 
 # Seconds between two updates. Each takes about 60 ms of the server, which may share our cores.
 _SECONDS = 4.0
-# Seconds between two lines on the progress in the log.
-_LINE_SECONDS = 60.0
 # The states in which a run is to end that somebody has ended in the UI, in words.
 _ENDINGS = {
     StateType.CANCELLING: "cancelled",
@@ -47,7 +45,7 @@ class LiveRun:
     """
 
     def __init__(self, run: FlowRun, receipt: RunReceipt, key: str, title: str) -> None:
-        self.receipt, self._run, self._key = receipt, run.id, key
+        self.receipt, self._run, self._key = receipt, run, key
         # How somebody has ended the run, such as "cancelled in the Prefect UI". If it is not empty,
         # the main thread has been interrupted.
         self.ended_by = ""
@@ -58,7 +56,6 @@ class LiveRun:
         self._artifact: UUID | None = None
         # That of the flow, also for lines of its tasks.
         self._log = flow_run_logger(run)
-        self._next_line = time.monotonic() + _LINE_SECONDS
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -85,16 +82,13 @@ class LiveRun:
         """Show the progress of the run, and interrupt it if somebody has ended it."""
         self.receipt.touch()
         text = self._time_left.after(self._text)
-        if time.monotonic() > self._next_line:
-            self._next_line += _LINE_SECONDS
-            self.logged(f"progress: {self._share:.0%}, {text}")
         # The server refuses updates of a run that somebody has deleted.
         with suppress(ServerUnreachable, httpx.HTTPStatusError), prefect_client() as client:
             self._interrupt_if_ended(client)
             shown: dict[str, Any] = {"data": 100.0 * self._share, "description": text}
             if self._artifact is None:
                 key = f"{self._key}-progress"
-                made = ArtifactCreate(key=key, type="progress", flow_run_id=self._run, **shown)
+                made = ArtifactCreate(key=key, type="progress", flow_run_id=self._run.id, **shown)
                 self._artifact = client.create_artifact(made).id
             else:
                 client.update_artifact(self._artifact, ArtifactUpdate(**shown))
@@ -107,7 +101,7 @@ class LiveRun:
         if time.monotonic() < self._next_interrupt:
             return
         try:
-            state = client.read_flow_run(self._run).state
+            state = client.read_flow_run(self._run.id).state
             how = _ENDINGS.get(state.type, "") if state else ""
         except ObjectNotFound:
             how = "deleted"

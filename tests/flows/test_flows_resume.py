@@ -170,7 +170,6 @@ def notes(settings):
     ("before", "after", "rows", "goes_on"),
     [
         ({}, {}, 300, True),
-        ({"afresh": True}, {"afresh": True}, 300, True),  # it is tried again
         ({}, {"checkpoint": 5.0}, 300, True),  # how often it is saved does not matter
         ({}, {"tol": 1e-8}, 300, False),
         ({}, {"afresh": True}, 300, False),
