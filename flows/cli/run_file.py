@@ -31,7 +31,8 @@ def run(
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="Replace what is stored; refresh even if the table has not changed."
+            "--force",
+            help="Replace what is stored, and files; refresh even if the table has not changed.",
         ),
     ] = False,
     afresh: Annotated[

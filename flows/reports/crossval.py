@@ -13,7 +13,7 @@ from flows.reports.fit_quality import fit_quality
 from flows.reports.fits import chosen_start, data_in_short, data_subject, objective
 from flows.reports.pictures import drawn
 from flows.results.runs import CrossvalResult, FoldMeasures
-from flows.text import number, share
+from flows.text import count_noun, number, share
 from ism_dask.pictures import drawing
 from storage import Model
 
@@ -140,7 +140,7 @@ def _baselines(result: CrossvalResult) -> dict[str, float]:
 def _beside_baselines(result: CrossvalResult, others: dict[str, float]) -> Block:
     """Return the accuracy of each method beside those of other features."""
     q, known = result.n_components, sentences()["baselines"]
-    features = f"{q} new features" if q else "new features, as many as each fold chooses"
+    features = count_noun(q, "new feature") if q else "new features, as many as each fold chooses"
     rows = [
         (name, say(f"methods.{name}", features=features), f"{one.mean.accuracy:.4f}")
         for name, one in result.methods.items()
