@@ -89,7 +89,7 @@ _ENDINGS = {
     ),
     Status.START: (
         "took a simpler method's W, which predicts unseen rows as well as a fitted one",
-        "add rows, or take fewer `n_components`",
+        "add rows, or take fewer columns or `n_components`",
     ),
     Status.ROUNDING: (
         "came to coordinates that rounding lets no step improve, though they are not stationary",

@@ -107,10 +107,7 @@ def class_dependence(y: Array, weights: Array | None = None) -> Dependence:
         )
     classes, codes, counts = distinct_labels(y)
     if len(classes) < 2:
-        raise ValueError(
-            f"`y` has one class only ({classes.tolist()[0]!r}); a projection that tells "
-            "classes apart needs two or more"
-        )
+        raise ValueError(f"`y` has one class only ({classes.tolist()[0]!r}); expected two or more")
     if weights is not None and np.count_nonzero(np.bincount(codes, weights)) < 2:
         raise ValueError("`y` has one class only in the rows with a weight above 0")
     kind, advice = "labels", 'where `target` can be chosen, numbers go with target="numbers"'
@@ -284,7 +281,7 @@ def standardise_target(y: Array, weights: Array | None = None) -> Array:
         value = float(given[counted[0], constant[0]])
         raise ValueError(
             f"{which} is constant, {value:g} in all {len(counted)} rows; "
-            "leave it out, for there is nothing that X could depend on"
+            "nothing can depend on it. Leave such a column out, or give a y that varies"
         )
     # Scale first: the square of 1e200 overflows and that of 1e-200 underflows. Scaling by a power
     # of two does not round.

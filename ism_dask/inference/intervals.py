@@ -290,7 +290,7 @@ def _doubts(problem: SupervisedProblem, tests: ColumnTests) -> Iterator[str]:
             "X W. Leave features out that follow from others"
         )
     if advice := fitted.report_.weights_advice:
-        yield f"{advice}. The intervals are those of a fit that shares their weight"
+        yield f"{advice}: shares and p-values are arbitrary between the two"
     if fitted.report_.has_few_features:
         yield (
             "these rows have chosen few features, and the intervals are those of the weights of "

@@ -288,6 +288,7 @@ def test_nearly_equal_columns_raise_doubts():
     with pytest.warns(WeightsWarning, match=r"'feature 0' and 'feature 4' \(1.000\)"):
         few.fit(X, y)
     assert few.get_support().sum() == 1
+    assert any("arbitrary between the two" in each for each in intervals(few, X, y).doubts)
 
 
 @pytest.mark.parametrize("error", [0.0, 0.003])
