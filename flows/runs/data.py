@@ -191,14 +191,17 @@ def store_for_run(settings: RunSettings) -> tuple[RunSettings, Dataset]:
     names = (*split_names(settings.label), *sides)
     from flows.runs.table_ingestion import store_labelled  # noqa: PLC0415
 
-    data = store_labelled(settings.dataset, names, AUTO if sides else kind)
+    needs_label = isinstance(settings, SearchSettings)
+    data = store_labelled(settings.dataset, names, AUTO if sides else kind, needs_label=needs_label)
     return replace(settings, dataset=data.info.folder, label=label_keys(settings.label)), data
 
 
 def label_of(data: Dataset, settings: SearchSettings) -> LabelledDataset:
     """Return the data set of a run with the label that its settings name."""
     if not data.labels:
-        raise SettingsError(f"{data.name} has no labels that W could be fitted to")
+        raise SettingsError(
+            f"{data.name} has no labels that W could be fitted to; ingest its table with --label"
+        )
     labelled = with_label(data, settings.label, target=settings.target)
     labelled.count_components(settings)  # called for its error, which says that q is too large
     return labelled

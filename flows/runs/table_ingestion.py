@@ -7,6 +7,7 @@ from functools import partial
 
 from flows.builtin.catalogue import DATASETS
 from flows.compute import joined_cluster
+from flows.errors import SettingsError
 from flows.progress.watching import progress_note, report_progress
 from flows.results.runs import IngestResult
 from flows.runs.columns_read import describe_schema, hints
@@ -42,11 +43,14 @@ def ingest_changed(settings: IngestSettings) -> Dataset:
     return stored or _store(table, name, options, force=True, scheduler=settings.scheduler)
 
 
-def store_labelled(source: str, labels: tuple[str, ...], target: str) -> Dataset:
+def store_labelled(
+    source: str, labels: tuple[str, ...], target: str, *, needs_label: bool
+) -> Dataset:
     """Store the table at a path with labels, unless it is stored already, and return it opened.
 
     A data set that was made from the same files with other options serves if it has the labels.
-    `target` says what labels of numbers are, as in `ingest_table`.
+    `target` says what labels of numbers are, as in `ingest_table`. A table that `needs_label` is
+    not stored without one.
     """
     table = open_table(source)
     options = TableOptions(label=labels, target=target)
@@ -55,6 +59,11 @@ def store_labelled(source: str, labels: tuple[str, ...], target: str) -> Dataset
         data = find_made_from(name, table.versions())
         if data is not None and {*labels} <= {each.name for each in stored_schema(data).explained}:
             return data
+        if needs_label and not labels:
+            columns = ", ".join(table.schema.names[:8])
+            raise SettingsError(
+                f"`label` is not given; name the column of {source} to explain: {columns}", "label"
+            )
         return _store(table, name, options)
     except StorageError as error:
         raise TableError(

@@ -231,7 +231,9 @@ def _ingest_settings(
     stored = not import_choices().is_table(source)
     if stored:
         del given["label"]  # a data set has labels
-    elif isinstance(settings, SearchSettings) and data.label:
+    elif isinstance(settings, SearchSettings):
+        if not data.label:
+            raise SettingsError("`data.label` is not given; name the column to explain")
         sides = [getattr(settings, side) for side in SIDES]
         given["label"] = ",".join(filter(None, (data.label, *sides)))
     try:

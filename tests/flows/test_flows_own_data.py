@@ -219,6 +219,10 @@ def test_a_file_whose_name_no_data_set_can_have_is_given_one(here, tmp_path):
 def test_a_path_serves_as_a_data_set(here, tmp_path):
     path = tmp_path / "sales.csv"
     options = ("--label", "churned", "--sigma", 2, "--plain", "--json", "--force")
+    # Without its label, nothing is stored that would be in the way of the next try.
+    assert "`--label` is not given; name the column" in here("fit", path, "--plain").failed(2)
+    (tmp_path / "own.toml").write_text(f'[data]\nsource = "{path}"\n[fit]\n')
+    assert "`data.label` is not given" in here("run", tmp_path / "own.toml", "--plain").failed(2)
     given = ("cluster", path, *options)
     first = here(*given).answer
     assert first["dataset"] == "sales"
