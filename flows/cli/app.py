@@ -23,7 +23,6 @@ from flows.errors import FailureAnswered, FlowError, Interrupted, SettingsError
 from flows.progress.interrupts import INTERRUPTED, exit_process, install_signal_handlers
 from flows.text import printable
 
-_DEBUG = "ISM_DASK_DEBUG"
 # The base class of Typer's errors for a wrong command line; Typer exports only subclasses of it.
 _CommandLineError: Any = typer.BadParameter.__mro__[1]
 # Errors defined in these packages have messages for users, printed without the class name ...
@@ -105,8 +104,6 @@ def _common(
 
 def main() -> None:
     """Run the command line and end the process with its exit status."""
-    if "--debug" in sys.argv:
-        os.environ[_DEBUG] = "1"
     # On SIGTERM a command leaves its Dask cluster and reports the interruption, as on Ctrl-C.
     install_signal_handlers()
     exit_process(_run_command())
@@ -162,7 +159,7 @@ def _with_flags(message: str, settings: Sequence[str] | None) -> str:
 
 def _report_error(message: str, status: int, *, answered: bool = False) -> int:
     """Print an error on stderr and, with `--json`, as an object unless the command has answered."""
-    if os.environ.get(_DEBUG):
+    if "--debug" in sys.argv:
         traceback.print_exc()
     line = printable(" ".join(message.split()))
     if "--json" in sys.argv and not answered:

@@ -15,7 +15,7 @@ from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerErro
 
 from flows.compute.places import ClusterAddress
 from flows.errors import ClusterLost, FlowError
-from flows.progress.watching import progress_log, repeated
+from flows.progress.watching import repeated
 from flows.text import count_noun
 from ism_dask.observe.progress import duration
 from storage.errors import StorageError
@@ -30,8 +30,6 @@ _MAX_INTERVAL, _MIN_CHECKS = 5.0, 5
 # A cluster counts as lost after this many seconds without any worker, or after its own `wait` if
 # that is longer.
 _NO_WORKERS_SECONDS = 30.0
-# Largest number of workers that a line of the log names.
-_NAMED = 4
 # Errors that only a lost scheduler causes, and only a cluster without workers.
 _SCHEDULER_ERRORS = (FutureCancelledError, FuturesCancelledError, CommClosedError)
 _WORKER_ERRORS = (NoWorkerError, NoValidWorkerError)
@@ -42,7 +40,7 @@ class Pulse:
     """A sign of life of a cluster."""
 
     scheduler: str  # its id; after a restart it has the same address, but another id
-    workers: tuple[str, ...]  # their addresses
+    workers: int  # how many it has
     done: int  # tasks that have finished since the scheduler started
 
 
@@ -54,7 +52,7 @@ def pulse(dask_scheduler: Any) -> Pulse:
         span.groups.intersection_update(dask_scheduler.task_groups.values())
     prefixes = list(dask_scheduler.task_prefixes.values())
     done = sum(prefix.state_counts.get("memory", 0) for prefix in prefixes)
-    return Pulse(dask_scheduler.id, tuple(dask_scheduler.workers), done)
+    return Pulse(dask_scheduler.id, len(dask_scheduler.workers), done)
 
 
 def pulse_of(client: Any) -> Pulse | None:
@@ -146,9 +144,7 @@ class Watchdog:
             self._last_progress = now
         if idle or current is None or current.workers:
             self._last_with_workers = now
-        if current is not None:
-            self._note_workers(current)
-            self._last = current
+        self._last = current or last
         if now - self._last_with_workers > self._patience:
             return self._no_workers
         if now - self._last_progress > self._stall:
@@ -157,13 +153,3 @@ class Watchdog:
                 "see the logs of its scheduler and workers, or give it more time with --stall",
             )
         return None
-
-    def _note_workers(self, current: Pulse) -> None:
-        """Log which workers came and went since the last pulse."""
-        last = self._last or current
-        before, workers = set(last.workers), set(current.workers)
-        for what, changed in (("lost", before - workers), ("joined", workers - before)):
-            if changed:
-                number, now = (count_noun(len(each), "worker") for each in (changed, workers))
-                some = sorted(changed)[:_NAMED] + ["..."] * (len(changed) > _NAMED)
-                progress_log(f"{number} {what}, {', '.join(some)}: {now} now")

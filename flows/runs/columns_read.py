@@ -103,7 +103,12 @@ def hints(schema: TableSchema) -> list[str]:
     if ids := [repr(each.name) for each in schema.features if _looks_like_id(each)]:
         hints.append(say("columns.ids", ids=", ".join(ids), s="s" * (len(ids) == 1)))
     if not schema.explained:
-        likely = [each.name for each in schema.features if _looks_like_label(each)]
+        few = range(2, MAX_WHOLE_CLASSES + 1)  # levels that classes may have
+        likely = [
+            each.name
+            for each in schema.features
+            if each.name.casefold() in _LABELS or each.kind == BOOLEAN or len(each.levels) in few
+        ]
         column = f", and {likely[-1]!r} looks like one" if likely else ""
         hints.append(say("columns.no_label", likely=column))
     return hints
@@ -118,11 +123,6 @@ def _looks_like_id(column: Column) -> bool:
     return counts_rows or (
         column.high - column.low > steps and _ID.fullmatch(column.name) is not None
     )
-
-
-def _looks_like_label(column: Column) -> bool:
-    is_few = column.kind == BOOLEAN or 2 <= len(column.levels) <= MAX_WHOLE_CLASSES
-    return column.name.casefold() in _LABELS or is_few
 
 
 def _encoding_words(feature: Column, missing: str) -> str:

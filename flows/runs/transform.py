@@ -17,7 +17,7 @@ from flows.progress.watching import report_progress
 from flows.reports.summary import View
 from flows.results.runs import ExplainedRow
 from flows.runs.data import ensure_stored, explained_row
-from flows.settings.base import TransformSettings
+from flows.settings.base import MATRIX, TransformSettings
 from flows.settings.choices import is_table
 from ism_dask.rows.raw import ColumnMoments
 from ism_dask.threads import single_threaded_blas
@@ -31,8 +31,6 @@ from storage.tables.schema import NUMBER, Column, TableOptions, TableSchema
 from storage.tables.sources import Part, Table, map_in_order, matrix_table, threads_of_this_process
 
 Array = NDArray[Any]
-# The format of a matrix, whose columns have no names of their own.
-_MATRIX = ".npy"
 # Rows of float32 and the same rows of float64 differ by less than this share of the range.
 _ROUNDING = 1e-5
 # Pieces that threads of this process project at a time, or whose new features wait to be written.
@@ -180,7 +178,7 @@ def _open_rows(model: Model, source: str, split: str | None) -> tuple[Table, Tab
         return open_new_rows(source, schema), schema
     data = None if is_file else ensure_stored(source, split)
     table = open_table(source) if data is None else _table_of(data)
-    is_named = data.feature_names is not None if data else format_suffix(source) != _MATRIX
+    is_named = data.feature_names is not None if data else format_suffix(source) != MATRIX
     # The labels that the model knows of, which a file with further rows may have as well.
     fitted = str(model.metrics.get("label") or "").split(",")
     labels = {*fitted, *model.metrics.get("nmi", {})}.difference(model.feature_names or ())

@@ -201,8 +201,12 @@ class IngestSettings(DataSettings):
             )
 
 
+# The format of a matrix, whose columns have no names of their own.
+MATRIX = ".npy"
+
+
 def _check_format(out: Path, name: str) -> None:
-    check_suffix(out, name, (".csv", ".npy", *import_choices().COLUMNAR))
+    check_suffix(out, name, (".csv", MATRIX, *import_choices().COLUMNAR))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -269,14 +269,12 @@ def test_failures_of_transform(here, tmp_path):
     assert not out.exists()
 
 
-def test_the_traceback_is_there_for_who_asks(here, monkeypatch):
+def test_the_traceback_is_there_for_who_asks(here):
     words = ("fit", "wine", "--plain", "--label", "colour")
-    for options, debug in (("--debug",), ""), ((), "1"):
-        monkeypatch.setenv("ISM_DASK_DEBUG", debug)
-        ended = here(*words, *options)
-        assert ended.status == 2
-        assert "Traceback" in ended.err
-        assert ended.err.splitlines()[-1].startswith("ism-dask: `--label`")
+    ended = here(*words, "--debug")
+    assert ended.status == 2
+    assert "Traceback" in ended.err
+    assert ended.err.splitlines()[-1].startswith("ism-dask: `--label`")
 
 
 def test_an_error_that_nobody_foresaw_is_one_line(here, monkeypatch):

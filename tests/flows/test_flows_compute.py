@@ -285,24 +285,22 @@ def test_losses_without_progress_end(settings, this, diary, monkeypatch):
 
 
 @pytest.mark.long
-def test_workers_that_go_and_come_are_logged_and_work_elsewhere_is_no_stall(settings, this, diary):
+def test_a_worker_that_is_replaced_and_work_elsewhere_are_no_loss(settings, this, diary):
     def work():
         time.sleep(settings.stall + 1)  # without a task of the cluster
         client = default_client()
         (pid,) = client.run(os.getpid).values()
         os.kill(pid, signal.SIGKILL)
         # Its nanny starts another.
-        wait(lambda: any(" joined, tcp://" in line for line in diary.log))
+        wait(lambda: {*client.run(os.getpid, on_error="ignore").values()} - {pid})
 
     fit_on_cluster(settings, this, work)
     (dashboard,) = diary.notes
     assert dashboard.startswith("Dask dashboard: http://")
-    joined, lost, back = diary.log
+    (joined,) = diary.log
     assert re.fullmatch(
         r"joined the Dask cluster at tcp://\S+, dashboard http://\S+, 1 worker", joined
     )
-    assert re.fullmatch(r"1 worker lost, tcp://\S+: [01] workers? now", lost)
-    assert re.fullmatch(r"1 worker joined, tcp://\S+: 1 worker now", back)
 
 
 @pytest.mark.chaos  # half a minute: `make long`
