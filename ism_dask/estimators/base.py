@@ -302,9 +302,8 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
             words = [f"{names[j]!r} and {names[k]!r} ({r:.3f})" for j, k, r in pairs[:_PAIRS]]
             more = f" and {len(pairs) - _PAIRS} more" if len(pairs) > _PAIRS else ""
             advice = (
-                "columns are so alike (in brackets, their correlation) that either could have the "
-                f"weight of both: {', '.join(words)}{more}. Leave one of each pair out, or read "
-                "their weights together"
+                "columns are so alike (correlation in brackets) that either of two would do: "
+                f"{', '.join(words)}{more}. Leave one of each out, or read both weights together"
             )
             attributes["report_"] = replace(attributes["report_"], weights_advice=advice)
         of_columns = ("n_features_in_", "feature_names_in_")

@@ -65,11 +65,7 @@ def contributions(evaluate: Callable[[Array], Any], W: Array, objective: float) 
 
 
 def solution_attributes(
-    solution: Solution,
-    prepared: Prepared,
-    sample: Array,
-    every: Prepared | None = None,
-    **report: Any,
+    solution: Solution, prepared: Prepared, sample: Array, every: Prepared | None, **report: Any
 ) -> dict[str, Any]:
     """Return the fitted attributes that a solution for prepared rows gives any estimator.
 

@@ -119,12 +119,19 @@ class ColumnTests:
         basis = np.zeros((v, inside.shape[1] + len(columns)))
         basis[self._taken, : inside.shape[1]] = inside
         basis[columns, inside.shape[1] + np.arange(len(columns))] = 1.0
+        # What a column has in common with X W would only make all distances larger or smaller.
+        rows = np.concatenate([block.X for block in self.blocks])
+        shared = np.linalg.lstsq(rows @ self.weights, rows[:, columns])[0]
+        basis[:, inside.shape[1] :] -= self.weights @ shared
         regression, tangents = self.maximum.regression, Tangents(self.weights, basis)
         hessian, influences = curvature(regression, tangents, self.blocks)
         slopes = self.maximum.slope_covariance(influences)
         products = [b.size * regression.explained(b, self.weights).product for b in self.blocks]
         size = sum(block.size for block in self.blocks)
         slope = (2.0 * basis.T @ sum(products) / size).ravel()
+        inner = self.weights.T @ sum(products) / size  # of turns, which keep the length of W
+        of_columns = hessian[inside.shape[1] * q :, inside.shape[1] * q :]
+        of_columns -= np.kron(np.eye(len(columns)), inner + inner.T)
         for number in range(len(columns)):
             own = inside.shape[1] * q + number * q + np.arange(q)
             free = np.concatenate([np.arange(inside.shape[1] * q), own])

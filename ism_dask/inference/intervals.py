@@ -285,9 +285,8 @@ def _doubts(problem: SupervisedProblem, tests: ColumnTests) -> Iterator[str]:
     directions = np.count_nonzero(variances > _DEPENDENT * variances.mean())
     if directions < (d := np.count_nonzero(tests.maximum.rows.prepared.affine.varying)):
         yield (
-            f"the {d:,} features vary in {directions:,} directions only, as parts and their sum "
-            "do, or all classes of one column: other shares and p-values would go with the same "
-            "X W. Leave features out that follow from others"
+            f"the {d:,} features vary in {directions:,} directions only: some follow from others, "
+            "as a sum does, and other shares go with the same X W. Leave such features out"
         )
     if advice := fitted.report_.weights_advice:
         yield f"{advice}: shares and p-values are arbitrary between the two"

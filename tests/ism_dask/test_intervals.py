@@ -267,6 +267,18 @@ def test_pvalues_of_columns_without_a_share_in_y_are_uniform():
     assert stats.kstest(pvalues, "uniform").pvalue > 1e-3
 
 
+def test_a_column_like_a_chosen_one_is_not_real():
+    """What they have in common would only change the width of the kernel."""
+    for seed in (1, 2, 4):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(120, 4))
+        y = np.sin(X[:, 0]) + 0.5 * rng.normal(size=120)
+        X[:, 1] = X[:, 0] + 0.1 * X[:, 1]
+        model = PredictiveIKDR(1, max_features=1, target="linear").fit(X, y)
+        assert_array_equal(model.get_support(indices=True), [0])
+        assert intervals(model, X, y).pvalues[1] > 0.05
+
+
 def test_no_column_of_noise_is_real():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(2, 120, 6)), rng.normal(size=(2, 120))
