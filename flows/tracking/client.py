@@ -107,6 +107,7 @@ def deliver(receipt: RunReceipt) -> None:
     If the process of the run has died without reporting its end, the crash is reported. A state
     that the server has been sent already stays.
     """
+    only = FlowRunFilter(id=FlowRunFilterId(any_=[UUID(receipt.run)]))
     with prefect_client() as client, suppress(ObjectNotFound):  # somebody has deleted the run
         run = client.read_flow_run(UUID(receipt.run))
         known = run.state.type if run.state else StateType.RUNNING
@@ -125,7 +126,10 @@ def deliver(receipt: RunReceipt) -> None:
             # One that is to begin again, such as a suspended one, does not end.
             if known in _UNFINISHED:
                 client.set_flow_run_state(run.id, ending, force=True)
-            _end_tasks(client, run.id, ending.type)
+            # None of its tasks is left running.
+            for task in client.read_task_runs(flow_run_filter=only):
+                if task.state is not None and not task.state.is_final():
+                    client.set_task_run_state(task.id, State(type=ending.type), force=True)
     receipt.remove()
 
 
@@ -134,14 +138,6 @@ def send_page(receipt: RunReceipt, client: SyncPrefectClient) -> None:
     if receipt.page:
         page: dict[str, Any] = {"flow_run_id": UUID(receipt.run), **receipt.page}
         client.create_artifact(ArtifactCreate(type="markdown", **page))
-
-
-def _end_tasks(client: SyncPrefectClient, run: UUID, ended: StateType) -> None:
-    """Set the final state of the tasks of a run that the server takes for unfinished."""
-    only = FlowRunFilter(id=FlowRunFilterId(any_=[run]))
-    for task in client.read_task_runs(flow_run_filter=only):
-        if task.state is not None and not task.state.is_final():
-            client.set_task_run_state(task.id, State(type=ended), force=True)
 
 
 if __name__ == "__main__":
