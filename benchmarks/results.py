@@ -39,7 +39,7 @@ _SHOWN_APART = {
     "notes",
 }
 # Larger tables are in `RECORD` alone.
-_TABLE_LINES, _TABLE_COLUMNS = 12, 13
+_TABLE_LINES, _TABLE_COLUMNS = 12, 9
 _HEAD = """\
 # Figures
 

@@ -135,6 +135,9 @@ class TrackedRun(LiveRun):
         name, tags = settings.flow_run_name, {*self._run.tags, *settings.tags}
         with suppress(ServerUnreachable, HTTPStatusError), prefect_client(BUSY_RETRIES) as client:
             client.update_flow_run(self._run.id, name=name, tags=tags)
+        run = getattr(settings, "run", None)
+        if run is not None and not self.receipt.by_worker:
+            progress_log(f"to cancel it: `ism-dask cancel {run}`; Prefect's page cannot")
 
     def saved(self, result: RunResult) -> dict[str, Any]:
         """Do the same as `finished` for a saved run, whose page is its summary.

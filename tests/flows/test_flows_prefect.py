@@ -97,6 +97,7 @@ def test_the_log_is_a_diary_of_the_run(apart, serving):
     logs = serving.logs_of(run)
     lines = [each["message"] for each in logs if each["name"] == "prefect.flow_runs"]
     diary = [line for line in lines if re.match("data: |result: ", line)]
+    assert any("`ism-dask cancel diary`" in line for line in lines)  # greyed out on its page
     assert diary[0].startswith("data: own, 3,000 rows, 4 columns, digest ")
     assert diary[0].endswith("label y, 3 classes; new features q: 2")
     assert diary[-1].startswith("result: diary: W of all rows of own: 3,000 rows, 4 columns, ")
