@@ -78,7 +78,7 @@ class SideInformation:
         self._check_varies(None)
         scaled = [standardise_target(column) for column in self.numbers.T]
         indicators = [column[:, None] == np.unique(column) for column in self.labels.T]
-        return np.hstack([*scaled, *indicators])
+        return np.hstack([*scaled, *indicators], dtype=np.float64)
 
     def dependence(self, weights: Array | None = None) -> Dependence:
         """Return the dependence on s; rows count by their weights (n,), if there are some.

@@ -226,6 +226,16 @@ def test_a_dependence_given_numbers_and_classes_is_found(whole, monkeypatch):
     assert same.statistic == pytest.approx(several.statistic, rel=1e-6 if whole > n else 0.2)
 
 
+@pytest.mark.parametrize("kind", [bool, str])
+def test_classes_may_be_given_of_more_rows_than_are_landmarks(kind):
+    rng = np.random.default_rng(3)
+    s = rng.random(2500) < 0.5
+    X = rng.normal(size=(2500, 2)) + s[:, None]
+    noise = rng.normal(size=2500)
+    assert dependence_test(X, s + noise, given=s.astype(kind), random_state=0).pvalue > 0.01
+    assert dependence_test(X, X[:, 0] + noise, given=s.astype(kind), random_state=0).pvalue < 0.01
+
+
 @pytest.mark.parametrize(("noise", "sizes"), [(0.0, [100]), (1e-6, [100, 1200]), (0.03, [100])])
 def test_nothing_is_tested_where_what_is_given_explains_nearly_all(noise, sizes):
     rng = np.random.default_rng(0)
