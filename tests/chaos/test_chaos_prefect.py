@@ -49,7 +49,9 @@ def night(tmp_path_factory, prefect_home):
         folder = tmp_path_factory.mktemp("home")
         patch = stack.enter_context(home_for_up(folder, prefect_home))
         patch.setenv("PREFECT_WORKER_QUERY_SECONDS", "1")
-        undisturbed(ITERATIONS)  # a form knows the data sets that there are when it is deployed
+        # A fit goes on while `up` looks, each 5 s, whether its services live. It is stored first: a
+        # form knows the data sets that there are when it is deployed.
+        undisturbed(ITERATIONS, rows=9_000)
         ports = own_ports()
 
         def start():

@@ -115,11 +115,11 @@ def exact_fit(run: str, iterations: int = 1000) -> FitSettings:
     return FitSettings(dataset="own", run=run, force=True, **fit, **limits)
 
 
-def undisturbed(iterations: int) -> Model:
-    """Store "own", and return what a fit of it comes to."""
+def undisturbed(iterations: int, rows: int = 3_500) -> Model:
+    """Store "own" of so many rows, and return what a fit of it comes to."""
     from flows.runs.fit import run_fit
 
-    store_own(3_500, 20)
+    store_own(rows, 20)
     run_fit(exact_fit("whole", iterations))
     return load_model("whole")
 
