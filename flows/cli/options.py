@@ -39,7 +39,6 @@ def check_free(*outs: Path | None, force: bool) -> None:
 
     None stands for a file of the home, which is ours.
     """
-    advice = "replace it with --force, or name another"
     for out in filter(None, outs):
         with suppress(OSError):  # a name that cannot be is an error when the file is written
             if out.exists() and not out.is_file():
@@ -47,7 +46,9 @@ def check_free(*outs: Path | None, force: bool) -> None:
             if not out.parent.is_dir():
                 raise SettingsError(f"{out}: there is no folder {out.parent}; make it first")
             if out.exists() and not force:
-                raise SettingsError(f"{out} exists already; {advice}")
+                raise SettingsError(
+                    f"{out} exists already; replace it with --force, or name another"
+                )
 
 
 class QuietFlags:

@@ -176,7 +176,7 @@ class ClusteringIKDR(ClusterMixin, IKDR):
                 rotated(pair, prepared, self.rotation),
                 prepared,
                 rows.sample,
-                None,
+                prepared,
                 engine_note=note,
                 solver=solver_name(solver),
                 tolerance=ROUND_TOL if by_rounds else result.tol if tol is None else tol,

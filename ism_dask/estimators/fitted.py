@@ -65,16 +65,16 @@ def contributions(evaluate: Callable[[Array], Any], W: Array, objective: float) 
 
 
 def solution_attributes(
-    solution: Solution, prepared: Prepared, sample: Array, every: Prepared | None, **report: Any
+    solution: Solution, prepared: Prepared, sample: Array, every: Prepared, **report: Any
 ) -> dict[str, Any]:
     """Return the fitted attributes that a solution for prepared rows gives any estimator.
 
-    `sample` (m, r) has some of these rows, or of those with `every` feature if W has few. `report`
-    are further fields of the solution's report.
+    `sample` (m, r) has some of the rows of `every`, which has all features also if W has few.
+    `report` are further fields of the solution's report.
     """
     projection = prepared.projection(solution.W)
     some = sample[np.linspace(0, len(sample) - 1, min(len(sample), _ROWS)).astype(int)]
-    alike = interchangeable((every or prepared).lift_rows(some), projection["components_"])
+    alike = interchangeable(every.lift_rows(some), projection["components_"])
     return {
         **projection,
         "eigenvalues_": solution.eigenvalues,

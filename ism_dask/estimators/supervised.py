@@ -323,7 +323,7 @@ feature_names_in_
                 turned,
                 prepared,
                 rows.sample,
-                None,
+                prepared,
                 components_advice=advice,
                 solver=solver_name(solver),
                 tolerance=solver.limit,

@@ -127,9 +127,9 @@ class ColumnTests:
         hessian, influences = curvature(regression, tangents, self.blocks)
         slopes = self.maximum.slope_covariance(influences)
         products = [b.size * regression.explained(b, self.weights).product for b in self.blocks]
-        size = sum(block.size for block in self.blocks)
-        slope = (2.0 * basis.T @ sum(products) / size).ravel()
-        inner = self.weights.T @ sum(products) / size  # of turns, which keep the length of W
+        total, size = sum(products), sum(block.size for block in self.blocks)
+        slope = (2.0 * basis.T @ total / size).ravel()
+        inner = self.weights.T @ total / size  # of turns, which keep the length of W
         of_columns = hessian[inside.shape[1] * q :, inside.shape[1] * q :]
         of_columns -= np.kron(np.eye(len(columns)), inner + inner.T)
         for number in range(len(columns)):

@@ -166,11 +166,8 @@ class _Waves:
         self._with_cosines, self._with_sines = (
             Y.T @ each / len(X) for each in (self._cosines, self._sines)
         )
-
-    @property
-    def sizes(self) -> Array:
-        """The squared sizes (k,) of the mean products."""
-        return np.asarray((self._with_cosines**2 + self._with_sines**2).sum(axis=0))
+        # The squared sizes (k,) of the mean products.
+        self.sizes = (self._with_cosines**2 + self._with_sines**2).sum(axis=0)
 
     @property
     def slopes(self) -> Array:
