@@ -27,8 +27,6 @@ Rows: TypeAlias = Array | slice
 GAMMA_FACTS = RowFact("gamma")
 # Weights whose largest is within this power of two of 1 stay as they are.
 _USUAL_EXPONENT = 100
-# All rows together must count by this share of the one that counts most.
-_LEAST_OTHERS = 1e-6
 # Rows of whole weights are repeated in a sample, up to this sum of the weights.
 _MOST_REPEATED = 10**6
 # If the largest eigenvalue of Gamma is less than this share of `|Gamma_y|`, J is positive for no W.
@@ -186,11 +184,7 @@ def _gram(dependence: Dependence) -> tuple[Array, Array]:
 
 
 def check_weights(weights: Any, n_rows: int, name: str = "`sample_weight`") -> Array:
-    """Return weights (n,) of rows as float64; raise a ValueError if they are none.
-
-    Weights of an extreme unit are returned in another one, so that their products and sums are
-    numbers: W does not depend on the unit.
-    """
+    """Return weights (n,) of rows as float64; raise a ValueError if they are none."""
     given = array_of(name, weights)
     if np.ma.is_masked(weights):
         raise ValueError(f"{name} has masked numbers; give these rows the weight 0")
@@ -213,17 +207,26 @@ def check_weights(weights: Any, n_rows: int, name: str = "`sample_weight`") -> A
         raise ValueError(f"{name} is {numbers[row]:g} in row {row}; expected numbers from 0 up")
     if not numbers.any():
         raise ValueError(f"every {name} is zero; expected some above 0")
-    top = int(numbers.argmax())
-    others = np.delete(numbers, top)
-    if others.any() and float((others / numbers[top]).sum()) < _LEAST_OTHERS:
+    return _in_usual_unit(numbers, name)
+
+
+def _in_usual_unit(weights: Array, name: str) -> Array:
+    """Return weights (n,) in a unit, without effect on W, that keeps products and sums finite."""
+    top, is_alone = int(weights.argmax()), np.count_nonzero(weights) == 1
+    heaviest = weights[top]
+    # All of these together would be lost in the sum of the weights.
+    weights[weights < np.finfo(np.float64).eps / len(weights) * heaviest] = 0.0
+    exponent = int(np.frexp(heaviest)[1])
+    if abs(exponent) > _USUAL_EXPONENT:
+        weights = np.ldexp(weights, -exponent)
+    # A sample of the rows by their weights would be this row alone.
+    drawn = repeated_rows(weights[weights > 0])
+    if not is_alone and drawn[0] == drawn[-1]:
         raise ValueError(
-            f"{name} is {numbers[top]:g} in row {top}, so much that all other rows together count "
+            f"{name} is {heaviest:g} in row {top}, so much that all other rows together count "
             "nothing beside it; expected weights by which several rows count"
         )
-    # All of these together would be lost in the sum of the weights.
-    numbers[numbers < np.finfo(np.float64).eps / n_rows * numbers[top]] = 0.0
-    exponent = int(np.frexp(numbers.max())[1])
-    return numbers if abs(exponent) <= _USUAL_EXPONENT else np.ldexp(numbers, -exponent)
+    return weights
 
 
 def weighted_by_class(

@@ -142,6 +142,7 @@ def test_targets_that_are_none_are_refused(make, y, message):
         (np.ma.masked_equal(Y, 1), "masked .*give these rows the weight 0"),
         ((Y == 1) * 1.0, "one class only"),
         (_but_one(1e300), r"is 1e\+300 in row 7, so much that all other rows together count no"),
+        (np.logspace(-150, 150, N), r"`sample_weight` is 1e\+150 in row .*, so much"),
         ([[1.0]] + [[2.0, 3.0]] * (N - 1), "`sample_weight` has rows of different lengths"),
         (_but_one(1.0) * LONG, "contains NaN or infinity"),
     ],
