@@ -38,15 +38,12 @@ from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample, Setting
 from ism_dask.selection.starts import LINEAR, NETWORK, network_directions
 from ism_dask.selection.trials import setting_of, taken_first
-from ism_dask.solvers.ascent import Curvature, ascend
+from ism_dask.solvers.ascent import ascend
 from ism_dask.threads import in_threads
 
 
-def grown(rows: TrainingRows, target: Target, choice: Choice, curvature: Curvature) -> Choice:
-    """Return the choice with the W and setting for all rows, after stages with fewer of them.
-
-    Each stage begins with the curvature of the one before, and leaves its own.
-    """
+def grown(rows: TrainingRows, target: Target, choice: Choice) -> Choice:
+    """Return the choice with the W and setting for all rows, after stages with fewer of them."""
     sample = choice.sample
     for seen, stage in pairwise([*rows.stages(target.keys), rows.counting]):
         if sample.time_limit.is_over:
@@ -70,8 +67,6 @@ def grown(rows: TrainingRows, target: Target, choice: Choice, curvature: Curvatu
         calls = [partial(judges.trial, name, W, near) for name, W in candidates.items()]
         trials = in_threads(calls, len(stage))
         best = max(trials, key=lambda trial: trial.explained)
-        if best.start != choice.start:
-            curvature.clear()
         choice = replace(
             choice,
             W=candidates[best.start],
@@ -80,12 +75,19 @@ def grown(rows: TrainingRows, target: Target, choice: Choice, curvature: Curvatu
             is_start=False,
             trials=taken_first(best, (*choice.trials, *trials)),
         )
-        if not is_last or len(stage) >= MANY_ROWS:  # with few landmarks a pass takes little
-            numbers, most = None if is_last else stage, RULES.few_landmarks
-            limits = {"max_iter": RULES.stage_steps, "curvature": curvature}
-            ascent = climbed(rows, target, choice, numbers=numbers, most=most, **limits)
+        numbers, steps = (None, _steps_of_shards(len(stage))) if is_last else (stage, (1,))
+        for step in steps:  # with few landmarks a pass takes little
+            limits = {"most": RULES.few_landmarks, "max_iter": RULES.stage_steps}
+            ascent = climbed(rows, target, choice, numbers=numbers, step=step, **limits)
             choice = replace(choice, W=ascent.W)
     return choice
+
+
+def _steps_of_shards(n: int) -> tuple[int, ...]:
+    """Return of every how many shards the rows are by which W climbs before it has all n."""
+    if n < MANY_ROWS:
+        return ()
+    return RULES.part_steps if n >= RULES.rows_in_parts else (1,)
 
 
 def climbed(
@@ -94,12 +96,14 @@ def climbed(
     choice: Choice,
     *,
     numbers: Array | None = None,
+    step: int = 1,
     most: int = RULES.landmarks,
     **options: Any,
 ) -> Solution:
     """Return the ascent from the choice's W by the regression over all rows, or some (k,).
 
-    It has `most` landmarks or fewer, which suit the choice. `options` are those of `ascend`.
+    It has `most` landmarks or fewer, which suit the choice, and the rows of every `step`-th shard.
+    `options` are those of `ascend`.
     """
     every = rows.counting if numbers is None else numbers
     pool = rows.block(target, rows.some(target.keys, every, RULES.pool_rows))
@@ -111,12 +115,15 @@ def climbed(
         regression = landmark_regression(
             rows, target, exact, W, most=most, pool=pool, numbers=numbers
         )
+        if step > 1:
+            regression = replace(regression, shards=regression.shards.every(step))
+        n = len(every) // step
         ascent = ascend(
             regression.explained,
             W,
-            inverse_covariance(X.T @ X / len(X)),
+            inverse_covariance(_covariance(X)),
             time_limit=rows.time_limit,
-            least_gain=0.0 if is_few else RULES.noise_gain * (d - q) / len(every),
+            least_gain=0.0 if is_few else RULES.noise_gain * (d - q) / min(n, RULES.noise_rows),
             **options,
         )
     # J of the exact regression is larger by this at most, since it has the larger kernel matrix.
@@ -124,8 +131,19 @@ def climbed(
     known = not choice.sample.avoids and ascent.objective > 0.0
     error = missed / ascent.objective if known else np.inf
     notes: dict[str, Any] = {"engine": "landmarks", "engine_error": error}
-    report = replace(ascent.report, residual_rows=len(every), **notes)
+    report = replace(ascent.report, residual_rows=n, **notes)
     return replace(ascent, report=report)
+
+
+def _covariance(X: Array) -> Array:
+    """Return the covariance (d, d) of all rows by some of them (k, d), centred.
+
+    Columns that vary in few rows hardly vary in these: steps along them would be too long.
+    """
+    covariance = X.T @ X / len(X)
+    variances = np.diag(covariance)
+    covariance[np.diag_indices_from(covariance)] = np.maximum(variances, variances.mean())
+    return np.asarray(covariance)
 
 
 def landmark_regression(

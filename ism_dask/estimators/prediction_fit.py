@@ -39,7 +39,7 @@ from ism_dask.selection.choices import (
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.trials import few_features, marginal_shares
 from ism_dask.solvers import as_solver
-from ism_dask.solvers.ascent import Curvature, ascend, diagonalised, no_curvature
+from ism_dask.solvers.ascent import ascend, diagonalised
 from ism_dask.solvers.base import TimeLimit
 from ism_dask.status import Status, avoidance_advice
 
@@ -53,18 +53,18 @@ def fit_prediction(problem: SupervisedProblem) -> dict[str, Any]:
     # Tasks of a cluster would take longer for few rows.
     with on_this_machine() if problem.X.shape[0] < MANY_ROWS else nullcontext():
         rows, q = _first_rows(problem, saved_fit)
-        climb, curvature = partial(_last_steps, problem, saved_fit=saved_fit), no_curvature()
+        climb = partial(_last_steps, problem, saved_fit=saved_fit)
         # Rows that W has not seen choose how many features there are, what of y to predict, from
         # which start, and with which width and ridge; rows that join choose the last two anew.
         target, choice = (_new_choice if is_new else _earlier_choice)(problem, rows, q)
         if is_new and not rows.are_one_block:
-            choice = grown(rows, target, choice, curvature)
+            choice = grown(rows, target, choice)
         # W climbs on all rows, and then once more with the features that matter alone.
-        ascent, choice = climb(rows, target, choice, curvature)
+        ascent, choice = climb(rows, target, choice)
         first, objective = rows, ascent.objective
         if choice.is_few:
             rows, choice = _with_few_features(problem, rows, target, choice)
-            ascent, choice = climb(rows, target, choice, no_curvature())
+            ascent, choice = climb(rows, target, choice)
         return _attributes(problem, rows, target, choice, ascent, before=(first, objective))
 
 
@@ -184,7 +184,6 @@ def _last_steps(
     rows: TrainingRows,
     target: Target,
     choice: Choice,
-    curvature: Curvature,
     *,
     saved_fit: CheckpointedFit | None,
 ) -> tuple[Solution, Choice]:
@@ -196,7 +195,6 @@ def _last_steps(
         "max_iter": 0 if choice.is_start else as_solver(problem.parameters.solver).max_iter,
         "saved_fit": saved_fit,
         "on_iteration": fit_watcher().on_iteration,
-        "curvature": curvature,
     }
     if rows.are_one_block:
         evaluate = partial(choice.regression.explained, rows.block(target, rows.counting))

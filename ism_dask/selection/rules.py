@@ -49,9 +49,13 @@ class SelectionRules:
     left_out: float = 1e-8
     left_out_of_ridge: float = 1e-2
     pool_rows: int = 6000
-    # With many rows it ends once steps explain less than this share of what noise adds to one
-    # new feature.
-    noise_gain: float = 0.15
+    # From so many rows on, W climbs first by the rows of every so many shards.
+    rows_in_parts: int = 250_000
+    part_steps: tuple[int, ...] = (16, 4)
+    # With many rows it ends once steps explain less than this share of what noise adds to one new
+    # feature, of these many rows at most: a step less is not worth a pass over more.
+    noise_gain: float = 0.25
+    noise_rows: int = 100_000
 
     # The network of a start: the rows from which on there is one, the most that it learns from, and
     # its layers and steps.

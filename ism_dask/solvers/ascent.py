@@ -108,7 +108,6 @@ def ascend(
     state: State | None = None,
     saved_fit: CheckpointedFit | None = None,
     on_iteration: Callable[[State], None] | None = None,
-    curvature: Curvature | None = None,
     still: float = 0.0,
     least_gain: float = 0.0,
 ) -> Solution:
@@ -119,11 +118,11 @@ def ascend(
     those in the history, or if in the mean of five steps J changes by a smaller share than `still`,
     or the steps explain less than the share `least_gain` each of what is not explained.
     It continues the history of `state`; it is the next run of a saved fit, and continues where that
-    was interrupted. The steps begin with the curvature of an ascent on other rows, if given.
+    was interrupted.
     `W^T Phi W` is diagonal only after `diagonalised`.
     """
     time_limit = TimeLimit() if time_limit is None else time_limit
-    memory = no_curvature() if curvature is None else curvature
+    memory: Curvature = deque(maxlen=_MEMORY)
     begun = 0 if state is None else state.iteration
     steps = AscentSteps(
         evaluate,
@@ -139,7 +138,6 @@ def ascend(
         saved, on_iteration = saved_fit.next_run(on_iteration)
         if saved is not None:
             state = saved
-            memory.clear()
             memory.extend(saved.curvature)
     state, status = drive(steps, state, max_iter, time_limit, on_iteration)
     if not state.history:
@@ -280,7 +278,7 @@ def lbfgs_ascent(
     is that of an ascent of a similar J that ended at W, and holds that of this ascent afterwards.
     """
     guess = precondition or (lambda Z: Z)
-    memory = no_curvature() if curvature is None else curvature
+    memory: Curvature = deque(maxlen=_MEMORY) if curvature is None else curvature
     uphill = tangent(W, now.product)
     while True:
         direction = tangent(W, _direction(uphill, memory, guess))
@@ -300,11 +298,6 @@ def lbfgs_ascent(
         memory.clear()
         memory.extend(_concave(steps, changes))
         yield W, now
-
-
-def no_curvature() -> Curvature:
-    """Return an empty memory of curvature."""
-    return deque(maxlen=_MEMORY)
 
 
 def _line_search(
