@@ -77,9 +77,8 @@ def grown(rows: TrainingRows, target: Target, choice: Choice) -> Choice:
         )
         numbers, steps = (None, _steps_of_shards(len(stage))) if is_last else (stage, (1,))
         for step in steps:  # with few landmarks a pass takes little
-            limits = {"most": RULES.few_landmarks, "max_iter": RULES.stage_steps}
-            ascent = climbed(rows, target, choice, numbers=numbers, step=step, **limits)
-            choice = replace(choice, W=ascent.W)
+            climb = partial(climbed, most=RULES.few_landmarks, max_iter=RULES.stage_steps)
+            choice = replace(choice, W=climb(rows, target, choice, numbers=numbers, step=step).W)
     return choice
 
 
@@ -121,7 +120,7 @@ def climbed(
         ascent = ascend(
             regression.explained,
             W,
-            inverse_covariance(_covariance(X)),
+            inverse_covariance(X, of_more=True),
             time_limit=rows.time_limit,
             least_gain=0.0 if is_few else RULES.noise_gain * (d - q) / min(n, RULES.noise_rows),
             **options,
@@ -130,20 +129,8 @@ def climbed(
     missed = (1.0 - ascent.objective) * min(1.0, regression.left_out(X, ascent.W) / exact.ridge)
     known = not choice.sample.avoids and ascent.objective > 0.0
     error = missed / ascent.objective if known else np.inf
-    notes: dict[str, Any] = {"engine": "landmarks", "engine_error": error}
-    report = replace(ascent.report, residual_rows=n, **notes)
+    report = replace(ascent.report, residual_rows=n, engine="landmarks", engine_error=error)
     return replace(ascent, report=report)
-
-
-def _covariance(X: Array) -> Array:
-    """Return the covariance (d, d) of all rows by some of them (k, d), centred.
-
-    Columns that vary in few rows hardly vary in these: steps along them would be too long.
-    """
-    covariance = X.T @ X / len(X)
-    variances = np.diag(covariance)
-    covariance[np.diag_indices_from(covariance)] = np.maximum(variances, variances.mean())
-    return np.asarray(covariance)
 
 
 def landmark_regression(

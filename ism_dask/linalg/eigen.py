@@ -149,10 +149,17 @@ def largest_eigenvalue_outside(matrix: Array, W: Array) -> float:
     return float(values[0])
 
 
-def inverse_covariance(covariance: Array) -> Callable[[Array], Array]:
-    """Return the function that multiplies (d, k) by the inverse of a covariance with a ridge."""
-    ridged = covariance.copy()
-    ridged[np.diag_indices(len(ridged))] += _COVARIANCE_RIDGE * np.trace(covariance) / len(ridged)
+def inverse_covariance(X: Array, *, of_more: bool = False) -> Callable[[Array], Array]:
+    """Return the product of (d, k) with the inverse covariance of centred rows X (n, d), ridged.
+
+    If they are some `of_more`, no column has less than the mean variance: one that varies in few of
+    all rows may hardly vary in these, and a step along it would be too long.
+    """
+    ridged = X.T @ X / len(X)
+    diagonal = np.diag_indices(len(ridged))
+    if of_more:
+        ridged[diagonal] = np.maximum(ridged[diagonal], ridged[diagonal].mean())
+    ridged[diagonal] += _COVARIANCE_RIDGE * np.trace(ridged) / len(ridged)
     factor = scipy.linalg.cho_factor(ridged)
     return partial(scipy.linalg.cho_solve, factor, check_finite=False)
 

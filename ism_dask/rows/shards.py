@@ -136,10 +136,9 @@ class Shards:
 
     def every(self, step: int) -> Shards:
         """Return every `step`-th shard, with its facts; their rows are numbered anew."""
-        some = self.parts[::step]
         sizes = [stop - start for start, stop in pairwise(self.bounds)][::step]
         starts = np.cumsum([0, *sizes]).tolist()
-        pairs = zip(starts, some, strict=False)
+        pairs = zip(starts, self.parts[::step], strict=False)
         parts = [ShardRef(start, part.raw, part.facts) for start, part in pairs]
         source = None if self.source is None else self.source.every(step)
         return replace(self, parts=tuple(parts), n_rows=starts[-1], source=source)

@@ -126,7 +126,7 @@ class Sample:
     @cached_property
     def precondition(self) -> Precondition:
         """The function that multiplies a slope by the inverse covariance, with a ridge."""
-        return inverse_covariance(self.rows.X.T @ self.rows.X / self.rows.n_rows)
+        return inverse_covariance(self.rows.X)
 
     @cached_property
     def weight_cost(self) -> float:

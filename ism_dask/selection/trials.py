@@ -110,9 +110,8 @@ def few_features(
         matrix = features[:, remaining]
         some = replace(rows, X=rows.X @ matrix)
         begin = np.linalg.qr(V)[0]
-        precondition = inverse_covariance(some.X.T @ some.X / len(some.X))
         evaluate = partial(regression.explained, some)
-        V, _ = ascend_roughly(evaluate, begin, precondition, steps)
+        V, _ = ascend_roughly(evaluate, begin, inverse_covariance(some.X), steps)
         if size is not None or (len(V) - q) * q > RULES.most_weights:
             n = len(V)
             fewer = int(RULES.remains * n) if n > RULES.singly else n - 1

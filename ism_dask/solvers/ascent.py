@@ -124,15 +124,7 @@ def ascend(
     time_limit = TimeLimit() if time_limit is None else time_limit
     memory: Curvature = deque(maxlen=_MEMORY)
     begun = 0 if state is None else state.iteration
-    steps = AscentSteps(
-        evaluate,
-        precondition,
-        memory,
-        limit=limit,
-        still=still,
-        least_gain=least_gain,
-        begun=begun,
-    )
+    steps = AscentSteps(evaluate, precondition, memory, limit, still, least_gain, begun)
     state = State.from_weights(W) if state is None else replace(state, W=W)
     if saved_fit is not None:
         saved, on_iteration = saved_fit.next_run(on_iteration)
@@ -158,8 +150,9 @@ def diagonalised(solution: Solution) -> Solution:
     return replace(solution, state=state, product=product, residual=relative_residual(W, product))
 
 
+@dataclass(eq=False)
 class AscentSteps:
-    """The steps of L-BFGS after `begun` others, for `drive`; the parameters are those of `ascend`.
+    """The steps of L-BFGS after `begun` others, for `drive`; the fields are explained in `ascend`.
 
     Attributes
     ----------
@@ -167,48 +160,40 @@ class AscentSteps:
         J and Phi W at the current W.
     """
 
-    value: Any
-
-    def __init__(
-        self,
-        evaluate: Callable[[Array], Slope],
-        precondition: Precondition | None,
-        memory: Curvature,
-        *,
-        limit: float | None,
-        still: float,
-        least_gain: float,
-        begun: int,
-    ) -> None:
-        self._evaluate, self._precondition, self._memory = evaluate, precondition, memory
-        self._limit, self._still, self._begun = limit, still, begun
-        self._least_gain = least_gain
+    evaluate: Callable[[Array], Slope]
+    precondition: Precondition | None
+    memory: Curvature
+    limit: float | None
+    still: float
+    least_gain: float
+    begun: int
+    value: Any = None
 
     @property
     def limit_here(self) -> float:
         """The residual at which the current W counts as stationary."""
-        return residual_limit(self.value) if self._limit is None else self._limit
+        return residual_limit(self.value) if self.limit is None else self.limit
 
     def init(self, state: State) -> State:
         """Return the state with J at its W, from which J rises in every step."""
         W = state.W
-        self.value = self._evaluate(W)
+        self.value = self.evaluate(W)
         check_finite(self.value.product)
-        self._moves = lbfgs_ascent(self._evaluate, W, self.value, self._precondition, self._memory)
+        self._moves = lbfgs_ascent(self.evaluate, W, self.value, self.precondition, self.memory)
         J = self.value.objective
-        values, curvature = self._eigenvalues(W), tuple(self._memory)
+        values, curvature = self._eigenvalues(W), tuple(self.memory)
         return State(W, values, W, J, history=state.history, peak=J, curvature=curvature)
 
     def terminate(self, state: State) -> Status | None:
         """Return how the ascent ends at a state, or None if it goes on."""
         if relative_residual(state.W, self.value.product) <= self.limit_here:
             return Status.CONVERGED
-        own = state.history[self._begun :][-_PLATEAU_STEPS - 1 :]
+        own = state.history[self.begun :][-_PLATEAU_STEPS - 1 :]
         rise = np.abs(np.diff([record.objective for record in own]))
-        flat = self._still * abs(self.value.objective)
+        flat = self.still * abs(self.value.objective)
         if len(rise) < _PLATEAU_STEPS:
             return None
-        if rise.mean() <= self._least_gain * abs(1.0 - self.value.objective):
+        if rise.mean() <= self.least_gain * abs(1.0 - self.value.objective):
             return Status.NOISE
         return Status.STALLED if rise.mean() <= flat else None
 
@@ -230,7 +215,7 @@ class AscentSteps:
             residual,
             limit=limit,
             settled=residual <= limit,
-            curvature=self._memory,
+            curvature=self.memory,
         )
 
     def _eigenvalues(self, W: Array) -> Array:

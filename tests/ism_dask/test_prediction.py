@@ -25,6 +25,7 @@ from ism_dask.linalg import cholesky
 from ism_dask.linalg.eigen import inverse_covariance
 from ism_dask.linalg.subspaces import relative_residual, subspace_distance
 from ism_dask.rows.raw import deal
+from ism_dask.rows.shards import Shards
 from ism_dask.selection.choices import Choice, other_maximum
 from ism_dask.selection.rules import RULES
 from ism_dask.selection.sample import Sample
@@ -226,7 +227,7 @@ def test_the_ascent_ends_where_j_is_stationary(q):
     sample, _ = _sample("cosine", n=100)
     regression, rows = RidgeRegression(Gaussian(1.0), 0.01), sample.rows
     W = np.linalg.qr(np.random.default_rng(1).normal(size=(5, q)))[0]
-    precondition = inverse_covariance(rows.X.T @ rows.X / rows.n_rows)
+    precondition = inverse_covariance(rows.X)
     J, seen = partial(regression.explained, rows), []
     result = ascend(J, W, precondition, max_iter=200, on_iteration=seen.append)
     assert result.status is Status.CONVERGED
@@ -348,6 +349,21 @@ def test_rows_out_of_memory_have_the_same_answer(monkeypatch):
     assert _apart(here, there) < 0.01
     # The order of the rows is another one, and so may be the ridge.
     assert there.objective_ == pytest.approx(here.objective_, rel=0.03)
+
+
+def test_many_rows_climb_by_some_of_their_shards_first(monkeypatch):
+    """Also where the shards are in the order of y."""
+    monkeypatch.setattr("ism_dask.estimators.growth.MANY_ROWS", 1000)
+    monkeypatch.setattr("ism_dask.rows.shards.ROWS_PER_SHARD", 50)
+    X, y = curved(3000, seed=8, noise=0.5)
+    X, y = X[np.argsort(y)], np.sort(y)
+    whole = PredictiveIKDR(2, target="linear").fit(X, y)
+    seen, every = [], Shards.every
+    monkeypatch.setitem(vars(RULES), "rows_in_parts", 1000)
+    monkeypatch.setattr(Shards, "every", lambda *each: seen.append(every(*each)) or seen[-1])
+    parts = PredictiveIKDR(2, target="linear").fit(X, y)
+    assert [each.n_rows for each in seen] == [200, 750]
+    assert _apart(whole, parts) < 0.02
 
 
 @pytest.mark.parametrize("kind", ["outlying y", "skewed times", "spread"])

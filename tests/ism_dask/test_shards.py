@@ -24,7 +24,7 @@ from ism_dask import PredictiveIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.criteria.landmark_regression import KernelSums
 from ism_dask.kernels import Gaussian
 from ism_dask.rows.execution import task_budget
-from ism_dask.rows.raw import ColumnMoments
+from ism_dask.rows.raw import ROW_WEIGHTS, ColumnMoments
 from ism_dask.rows.shards import cut
 from ism_dask.solvers import ISM
 from ism_dask.threads import _libraries, _set_threads, side_by_side, single_threaded_blas
@@ -61,6 +61,16 @@ def test_overlapping_holders_give_blas_back_at_the_end(request):
     assert _blas_threads() == {2}
     cut(X, 5).fold(_first_and_sum)
     assert _blas_threads() == {2}
+
+
+def test_some_shards_are_rows_of_their_own():
+    shards = cut(X, 12).with_rows(ROW_WEIGHTS, np.arange(50.0))
+    some = shards.every(2)
+    kept = np.r_[0:12, 24:36, 48:50]
+    assert (some.n_rows, some.bounds) == (26, (0, 12, 24, 26))
+    assert_array_equal(some.rows(np.arange(26)), X[kept])
+    assert_array_equal(some.gather_fact(ROW_WEIGHTS), kept)
+    assert some.fold(_first_and_sum)[1] == 26
 
 
 def test_a_cluster_without_workers_is_an_error(tmp_path, monkeypatch):
