@@ -75,18 +75,18 @@ def grown(rows: TrainingRows, target: Target, choice: Choice) -> Choice:
             is_start=False,
             trials=taken_first(best, (*choice.trials, *trials)),
         )
-        numbers, steps = (None, _steps_of_shards(len(stage))) if is_last else (stage, (1,))
-        for step in steps:  # with few landmarks a pass takes little
-            climb = partial(climbed, most=RULES.few_landmarks, max_iter=RULES.stage_steps)
-            choice = replace(choice, W=climb(rows, target, choice, numbers=numbers, step=step).W)
+        numbers = None if is_last else stage
+        for step, most in _parts(len(stage), is_last):
+            climb = partial(climbed, numbers=numbers, step=step, most=most)
+            choice = replace(choice, W=climb(rows, target, choice, max_iter=RULES.stage_steps).W)
     return choice
 
 
-def _steps_of_shards(n: int) -> tuple[int, ...]:
-    """Return of every how many shards the rows are by which W climbs before it has all n."""
-    if n < MANY_ROWS:
+def _parts(n: int, is_last: bool) -> tuple[tuple[int, int], ...]:
+    """Return by every how many shards, and how many landmarks, W climbs before the last steps."""
+    if is_last and n < MANY_ROWS:
         return ()
-    return RULES.part_steps if n >= RULES.rows_in_parts else (1,)
+    return RULES.parts if n >= RULES.rows_in_parts else ((1, RULES.few_landmarks),)
 
 
 def climbed(

@@ -49,9 +49,9 @@ class SelectionRules:
     left_out: float = 1e-8
     left_out_of_ridge: float = 1e-2
     pool_rows: int = 6000
-    # From so many rows on, W climbs first by the rows of every so many shards.
+    # From so many rows on, W climbs first by every so many shards, with so many landmarks.
     rows_in_parts: int = 250_000
-    part_steps: tuple[int, ...] = (16, 4)
+    parts: tuple[tuple[int, int], ...] = ((16, 150), (4, 400))
     # With many rows it ends once steps explain less than this share of what noise adds to one new
     # feature, of these many rows at most: a step less is not worth a pass over more.
     noise_gain: float = 0.25
