@@ -38,7 +38,7 @@ _SHOWN_APART = {
     "picture",
     "notes",
 }
-# Larger tables are in `RECORD` alone.
+# Larger tables are in `RECORD` alone, as are those of figures that are met and have numbers.
 _TABLE_LINES, _TABLE_COLUMNS = 12, 9
 _HEAD = """\
 # Figures
@@ -46,7 +46,7 @@ _HEAD = """\
 Every measured figure, the target that was set beforehand, whether it was met, and what was tried if
 it was not.
 `python -m benchmarks NAME` measures a figure again, and `make bench` most of them; both write
-[bench.json](bench.json) and this page from it. Ratios are medians of runs in turn. Larger tables
+[bench.json](bench.json) and this page from it. Ratios are medians of runs in turn. Other tables
 are in `bench.json` alone.
 """
 
@@ -154,7 +154,8 @@ def _section(result: Result) -> str:
     met = "met." if figure["met"] else f"**missed**. {tried().get(result.name, '')}"
     judged = f"{about} Required: {figure['must']}; {met}"
     lines = [f"## {result.name}\n", f"{judged}{f' Measured: {numbers}.' if numbers else ''}\n"]
-    for title, table in _tables(result.name, figure).items():
+    is_told = figure["met"] and numbers  # without its table
+    for title, table in {} if is_told else _tables(result.name, figure).items():
         if len(table) <= _TABLE_LINES and len(table[0]) <= _TABLE_COLUMNS:
             lines += [*([f"{title}:\n"] if title != result.name else []), grid(table)]
     if "picture" in figure:
