@@ -75,9 +75,8 @@ def grown(rows: TrainingRows, target: Target, choice: Choice) -> Choice:
             is_start=False,
             trials=taken_first(best, (*choice.trials, *trials)),
         )
-        numbers = None if is_last else stage
         for step, most in _parts(len(stage), is_last):
-            climb = partial(climbed, numbers=numbers, step=step, most=most)
+            climb = partial(climbed, numbers=None if is_last else stage, step=step, most=most)
             choice = replace(choice, W=climb(rows, target, choice, max_iter=RULES.stage_steps).W)
     return choice
 
@@ -213,35 +212,39 @@ class Judges:
         return Trial(name, setting.width, setting.ridge, float(shares.mean()), error, losses)
 
     def _loss(self, regressions: _Regressions, setting: Setting) -> float:
-        """Return the loss of the unseen rows, each predicted by all rows but its fold."""
-        ridge, folds = self.sample.regression(setting).ridge, len(self.unseen)
-        errors = [regressions.errors(fold, ridge) for fold in range(folds)]
-        return float(self.sample.base.sums(np.sum(errors, axis=0))[0])
+        """Return the loss of the unseen rows, each predicted by all rows but its fold.
+
+        A width for which there are too few landmarks has a larger loss than any other.
+        """
+        ridge, folds = self.sample.regression(setting).ridge, regressions.sums[: len(self.unseen)]
+        others = [regressions.coefficients(number, ridge) for number in range(len(folds))]
+        errors = [fold.errors(each) for fold, each in zip(folds, others, strict=True)]
+        is_refused = self.sample.width_is_free and regressions.left_out > RULES.most_left_out
+        more = (1.0 + regressions.left_out) * regressions.total.squares.sum() if is_refused else 0.0
+        return float(self.sample.base.sums(np.sum(errors, axis=0))[0] + more)
 
 
 @dataclass(frozen=True, eq=False)
 class _Regressions:
-    """The regressions with one kernel that pieces of rows allow, for each ridge."""
+    """The regressions with one kernel that pieces of rows allow, and what landmarks leave out."""
 
     kernel: Kernel
     V: Array
     basis: Array
     sums: list[KernelSums]
+    left_out: float
 
     @classmethod
     def of_pieces(cls, kernel: Kernel, pieces: list[LoadedShard], most: int) -> _Regressions:
         """Return the regressions of projected rows with their Y, with landmarks among them."""
         Z = np.concatenate([piece.X for piece in pieces])[: RULES.pool_rows]
-        rng = np.random.default_rng(0)
-        chosen, _ = landmark_rows(kernel, Z, most, RULES.left_out, rng)
+        chosen, left_out = landmark_rows(kernel, Z, most, RULES.left_out, np.random.default_rng(0))
         V = Z[chosen].astype(np.float64)
         basis = orthonormal_basis(kernel, V, Z.dtype)
         arguments = kernel, np.eye(Z.shape[1]), V, basis
         calls = [partial(kernel_sums, piece, *arguments) for piece in pieces]
-        rows = sum(len(piece.X) for piece in pieces)
-        return cls(
-            kernel, V, basis, [KernelSums.of_parts(each) for each in in_threads(calls, rows)]
-        )
+        made = in_threads(calls, sum(len(piece.X) for piece in pieces))
+        return cls(kernel, V, basis, [KernelSums.of_parts(each) for each in made], left_out)
 
     @cached_property
     def total(self) -> KernelSums:
@@ -251,10 +254,6 @@ class _Regressions:
     def coefficients(self, left_out: int, ridge: float) -> Array:
         """Return the coefficients (m, r) of the regression without a piece."""
         return self.total.without(self.sums[left_out]).coefficients(ridge)
-
-    def errors(self, piece: int, ridge: float) -> Array:
-        """Return the sums (r,) of squared errors with which the others predict a piece."""
-        return self.sums[piece].errors(self.coefficients(piece, ridge))
 
     def predicted(self, pieces: list[LoadedShard], ridge: float) -> list[Array]:
         """Return what the others predict of the first pieces (b, r)."""

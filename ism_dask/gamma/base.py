@@ -220,8 +220,7 @@ def _in_usual_unit(weights: Array, name: str) -> Array:
     if abs(exponent) > _USUAL_EXPONENT:
         weights = np.ldexp(weights, -exponent)
     # A sample of the rows by their weights would be this row alone.
-    drawn = repeated_rows(weights[weights > 0])
-    if not is_alone and drawn[0] == drawn[-1]:
+    if not is_alone and np.ptp(repeated_rows(weights[weights > 0])) == 0:
         raise ValueError(
             f"{name} is {heaviest:g} in row {top}, so much that all other rows together count "
             "nothing beside it; expected weights by which several rows count"

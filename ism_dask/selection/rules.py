@@ -48,6 +48,8 @@ class SelectionRules:
     few_landmarks: int = 150
     left_out: float = 1e-8
     left_out_of_ridge: float = 1e-2
+    # With more left out, W would turn to where the landmarks are dense: the setting is refused.
+    most_left_out: float = 1e-2
     pool_rows: int = 6000
     # From so many rows on, W climbs first by every so many shards, with so many landmarks.
     rows_in_parts: int = 250_000

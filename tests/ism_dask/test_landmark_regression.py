@@ -109,6 +109,16 @@ def _sine(n, seed=0, d=6):
     return X, np.sin(1.5 * X[:, 0]) + X[:, 1] * X[:, 2] / 2 + 0.3 * rng.normal(size=n)
 
 
+def test_a_width_for_which_there_are_too_few_landmarks_is_refused():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(1500, 8))
+    y = np.sin(2 * X[:, :6]).sum(axis=1) + 0.3 * rng.normal(size=1500)
+    model = PredictiveIKDR(6, max_features=None).fit(X, y)
+    Z = (X - model.mean_) / model.scale_ @ model.components_.T
+    left_out = landmark_rows(model.kernel_, Z, RULES.landmarks, RULES.left_out, rng)[1]
+    assert left_out < RULES.most_left_out
+
+
 def test_a_network_starts_where_rows_are_many(monkeypatch):
     """It is on trial beside the other candidates, and learns the same from the same seed."""
     monkeypatch.setitem(vars(RULES), "network_rows", 1500)
