@@ -100,8 +100,8 @@ def climbed(
 ) -> Solution:
     """Return the ascent from the choice's W by the regression over all rows, or some (k,).
 
-    It has `most` landmarks or fewer, which suit the choice, and the rows of every `step`-th shard.
-    `options` are those of `ascend`.
+    It has `most` landmarks or fewer, which suit the choice, and every `step`-th shard with such
+    rows. `options` are those of `ascend`.
     """
     every = rows.counting if numbers is None else numbers
     pool = rows.block(target, rows.some(target.keys, every, RULES.pool_rows))
@@ -114,7 +114,7 @@ def climbed(
             rows, target, exact, W, most=most, pool=pool, numbers=numbers
         )
         if step > 1:
-            regression = replace(regression, shards=regression.shards.every(step))
+            regression = replace(regression, shards=regression.shards.every(step, every))
         n = len(every) // step
         ascent = ascend(
             regression.explained,

@@ -134,14 +134,14 @@ class Shards:
         """Return the shards with their facts computed now, for use in many folds."""
         return self._with_facts(compute_or_persist([part.facts for part in self.parts]))
 
-    def every(self, step: int) -> Shards:
-        """Return every `step`-th shard, with its facts; their rows are numbered anew."""
-        sizes = [stop - start for start, stop in pairwise(self.bounds)][::step]
-        starts = np.cumsum([0, *sizes]).tolist()
-        pairs = zip(starts, self.parts[::step], strict=False)
-        parts = [ShardRef(start, part.raw, part.facts) for start, part in pairs]
-        source = None if self.source is None else self.source.every(step)
-        return replace(self, parts=tuple(parts), n_rows=starts[-1], source=source)
+    def every(self, step: int, indices: Array) -> Shards:
+        """Return every `step`-th shard that has one of the rows (m,), with all rows and facts."""
+        numbers = np.unique(np.searchsorted(self.bounds, indices, side="right") - 1)[::step]
+        starts = np.cumsum([0, *np.diff(self.bounds)[numbers]]).tolist()
+        some = zip(starts, [self.parts[number] for number in numbers], strict=False)
+        parts = tuple(ShardRef(start, part.raw, part.facts) for start, part in some)
+        source = None if self.source is None else self.source.every(step, indices)
+        return replace(self, parts=parts, n_rows=starts[-1], source=source)
 
     def on_cluster(self) -> Shards:
         """Return the shards of rows that are here with the rows on the active cluster, if any."""
