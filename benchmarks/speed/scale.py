@@ -165,8 +165,8 @@ def _worker_bytes(problem: Problem, q: int, m: int, workers: int, threads: int) 
 def workers() -> Figure:
     """MNIST, 60,000 training images, on clusters of worker processes with one thread each.
 
-    Every run has a Dask cluster of its own, which fits some rows before the clock starts. `fit`
-    includes the residual of the answer under the true kernel, `solved` does not.
+    Every run has a Dask cluster of its own, which fits some rows before the clock starts. A fit
+    includes the residual of the answer under the true kernel.
     """
     rows = labelled(mnist_train())
     lines = [_compared(name, kernel, rows) for name, kernel in _KERNELS.items()]
@@ -190,9 +190,6 @@ def _compared(name: str, kernel: Kernel, rows: Labelled) -> Figure:
         "one_fit_seconds": middle(one, "seconds"),
         "two_fit_seconds": middle(two, "seconds"),
         "fit_ratio": middle(one, "seconds") / middle(two, "seconds"),
-        "one_solved_seconds": middle(one, "solved"),
-        "two_solved_seconds": middle(two, "solved"),
-        "solved_ratio": middle(one, "solved") / middle(two, "solved"),
         "threads_fit_seconds": others[-1].seconds,
         "same_bits": all(
             np.array_equal(first, each.model.components_) for each in (*one, *two, *others)

@@ -43,6 +43,7 @@ def level() -> Figure:
             lines.append(line)
     shares = [line[method] for line in lines for method in ("moments", "permutations")]
     return {
+        "rejected": [float(min(shares)), float(max(shares))],
         "table": lines,
         "must": "between 4 and 6%",
         "met": all(0.04 <= share <= 0.06 for share in shares),
