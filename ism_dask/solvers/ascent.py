@@ -118,8 +118,7 @@ def ascend(
     those in the history, or if in the mean of five steps J changes by a smaller share than `still`,
     or the steps explain less than the share `least_gain` each of what is not explained.
     It continues the history of `state`; it is the next run of a saved fit, and continues where that
-    was interrupted.
-    `W^T Phi W` is diagonal only after `diagonalised`.
+    was interrupted. `W^T Phi W` is diagonal only after `diagonalised`.
     """
     time_limit = TimeLimit() if time_limit is None else time_limit
     memory: Curvature = deque(maxlen=_MEMORY)
