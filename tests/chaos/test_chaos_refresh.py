@@ -114,6 +114,9 @@ def test_the_machine_is_off_at_night(tally, count, doomed, tmp_path):
             mine = wait(lambda begun=begun, back=back: _all_over(doomed, back, begun), 240)
         # A run that was due only when the server was back may do the work for all of them.
         survived = {each["state_type"] for each in mine} <= {"CANCELLED", "COMPLETED"}
+        print(
+            "runs that were due:", [(each["state_type"], each["state"]["message"]) for each in mine]
+        )
         # One that was on when the test ended the worker has ended without a word.
         failed = {each.reasons for each in History("sales").records if each.state == FAILED}
         row.add(survived=survived, wrong=bool(failed - {("its process ended without a word",)}))
