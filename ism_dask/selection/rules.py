@@ -53,7 +53,7 @@ class SelectionRules:
     pool_rows: int = 6000
     # From so many rows on, W climbs first by every so many shards, with so many landmarks.
     rows_in_parts: int = 250_000
-    parts: tuple[tuple[int, int], ...] = ((16, 150), (4, 400))
+    parts: tuple[tuple[int, int], ...] = ((16, few_landmarks), (4, landmarks))
     # With many rows it ends once steps explain less than this share of what noise adds to one new
     # feature, of these many rows at most: a step less is not worth a pass over more.
     noise_gain: float = 0.25

@@ -259,7 +259,7 @@ def lbfgs_ascent(
     The first point W, where the evaluation is `now`, is not yielded. The iterator ends when no step
     along the slope raises J any more. `precondition` multiplies a slope (d, k) by an estimate of
     the inverse curvature, which may be off by a factor but must be positive definite. `curvature`
-    is that of an ascent of a similar J that ended at W, and holds that of this ascent afterwards.
+    is what an interrupted ascent had learned up to W, and holds that of this ascent afterwards.
     """
     guess = precondition or (lambda Z: Z)
     memory: Curvature = deque(maxlen=_MEMORY) if curvature is None else curvature
