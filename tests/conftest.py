@@ -116,8 +116,11 @@ _BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 @pytest.fixture(autouse=True)
 def _own_home(tmp_path, monkeypatch):
-    """Keep tests out of the user's home."""
+    """Keep tests out of the user's home, and from the user's Prefect server."""
     monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path / "home"))
+    # Set first, so that the address goes again that a command in this process leaves there.
+    monkeypatch.setenv("PREFECT_API_URL", "")
+    monkeypatch.delenv("PREFECT_API_URL")
 
 
 @pytest.fixture

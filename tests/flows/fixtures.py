@@ -195,9 +195,6 @@ def up(_started_up, monkeypatch):
     """
     for name in ("ISM_DASK_HOME", "PREFECT_WORKER_QUERY_SECONDS"):
         monkeypatch.setenv(name, _started_up.environment[name])
-    # Set first, so that the address goes again that a command in this process leaves there.
-    monkeypatch.setenv("PREFECT_API_URL", "")
-    monkeypatch.delenv("PREFECT_API_URL")
     return _started_up
 
 

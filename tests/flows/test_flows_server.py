@@ -21,8 +21,7 @@ from storage import StorageError, home
 from storage.records import to_sealed_json
 
 
-def test_without_a_server_a_command_starts_none(here, monkeypatch):
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
+def test_without_a_server_a_command_starts_none(here):
     ended = here("crossval", "wine", "--first", 1, "--criterion", "dependence")
     assert (ended.status, ended.err) == (0, "")
     assert "run: http" not in ended.out
@@ -31,7 +30,6 @@ def test_without_a_server_a_command_starts_none(here, monkeypatch):
 
 @pytest.mark.long
 def test_a_server_that_does_not_come_up_says_why(apart, tmp_path, monkeypatch):
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
     monkeypatch.delenv("PREFECT_HOME", raising=False)
     broken = f"sqlite+aiosqlite:///{tmp_path}/absent/prefect.db"
     ended = apart("up", "--detach", "--json", PREFECT_API_DATABASE_CONNECTION_URL=broken)

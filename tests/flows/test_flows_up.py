@@ -291,7 +291,6 @@ def test_a_service_that_hangs_or_has_ended_is_given_up(monkeypatch):
 
 
 def test_ports_in_use(here, monkeypatch):
-    monkeypatch.delenv("PREFECT_API_URL", raising=False)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         monkeypatch.setitem(PORTS, "report_port", ("page server", port))
