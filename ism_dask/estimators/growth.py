@@ -28,6 +28,7 @@ from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.estimators.training_rows import Target, TrainingRows
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.eigen import inverse_covariance
+from ism_dask.observe import fit_watcher
 from ism_dask.records.fit_report import Trial
 from ism_dask.records.iteration import Solution
 from ism_dask.rows.execution import on_this_machine
@@ -44,8 +45,9 @@ from ism_dask.threads import in_threads
 
 def grown(rows: TrainingRows, target: Target, choice: Choice) -> Choice:
     """Return the choice with the W and setting for all rows, after stages with fewer of them."""
-    sample = choice.sample
-    for seen, stage in pairwise([*rows.stages(target.keys), rows.counting]):
+    sample, watcher, steps = choice.sample, fit_watcher(), rows.selection_steps
+    stages = pairwise([*rows.stages(target.keys), rows.counting])
+    for number, (seen, stage) in enumerate(stages, len(rows.targets) + 1):
         if sample.time_limit.is_over:
             break
         is_last = len(stage) == len(rows.counting)
@@ -78,6 +80,7 @@ def grown(rows: TrainingRows, target: Target, choice: Choice) -> Choice:
         for step, most in _parts(len(stage), is_last):
             climb = partial(climbed, numbers=None if is_last else stage, step=step, most=most)
             choice = replace(choice, W=climb(rows, target, choice, max_iter=RULES.stage_steps).W)
+        watcher.on_selection(number, steps)
     return choice
 
 

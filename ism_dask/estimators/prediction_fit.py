@@ -136,10 +136,10 @@ def _new_choice(problem: SupervisedProblem, rows: TrainingRows, q: int) -> tuple
         target = evident_target(min(2, largest))
         numbers = range(1, min(largest, RULES.most_features) + 1)
         q, path = choose_dimension(evident(target, k) for k in numbers)
-    watcher, count = fit_watcher(), len(rows.targets)
-    watcher.on_selection(0, count)
+    watcher, count, steps = fit_watcher(), len(rows.targets), rows.selection_steps
+    watcher.on_selection(0, steps)
     target = evident_target(q)
-    watcher.on_selection(count - 1, count)
+    watcher.on_selection(count - 1, steps)
     choice = replace(evident(target, q), dimensions=path)
     if not few and rows.n_rows < RULES.network_rows:  # else rows that join will judge
         n_weights = (int(rows.prepared.affine.varying.sum()) - q) * q
@@ -150,7 +150,7 @@ def _new_choice(problem: SupervisedProblem, rows: TrainingRows, q: int) -> tuple
             rows.prepared.features if tries_few else None,
             tries_scales=tries_scales and rows.kernel.width_is_free,
         )
-    watcher.on_selection(count, count)
+    watcher.on_selection(count, steps)
     if most not in (None, AUTO):
         choice = replace(choice, is_few=True)
     return target, choice

@@ -208,17 +208,28 @@ class TrainingRows:
         """Whether the rows are so few that one regression has them all."""
         return number_of_blocks(len(self.counting)) == 1
 
+    @cached_property
+    def stage_sizes(self) -> tuple[int, ...]:
+        """The numbers of rows of the stages of growth; none if one regression has all rows."""
+        if self.are_one_block:
+            return ()
+        most = max(RULES.stages[0], RULES.stage_numbers // self.prepared.n_varying)
+        most = min(most, int(len(self.counting) / RULES.least_growth))
+        return tuple(size for size in RULES.stages if size <= most)
+
+    @property
+    def selection_steps(self) -> int:
+        """The steps of the choices that a watcher hears of: each target, then each stage."""
+        return len(self.targets) + len(self.stage_sizes)
+
     def stages(self, keys: Array) -> list[Array]:
-        """Return the row numbers of the stages of growth; none if one regression has all rows.
+        """Return the row numbers of the stages of growth.
 
         Each stage has the rows of the one before. `keys` (n,) deal the rows.
         """
-        if self.are_one_block:
+        if not self.stage_sizes:
             return []
         counting, keys = self.counting, keys[self.counting]
-        most = max(RULES.stages[0], RULES.stage_numbers // self.prepared.n_varying)
-        most = min(most, int(len(keys) / RULES.least_growth))
-        sizes = [size for size in RULES.stages if size <= most]
         # Half of the groups join late, so that rows of theirs can judge.
         groups = None if self.groups is None else self.groups[counting]
         halves = [np.arange(len(keys))] if groups is None else deal(keys, 2, self.seed, groups)
@@ -226,7 +237,7 @@ class TrainingRows:
             (half, deal(keys[half], len(half) // RULES.hand_rows, self.seed)) for half in halves
         ]
         order = np.concatenate([half[rows] for half, dealt in hands for rows in dealt])
-        return [counting[np.sort(order[:size])] for size in sizes]
+        return [counting[np.sort(order[:size])] for size in self.stage_sizes]
 
     def of_other_groups(self, rows: Array, seen: Array) -> Array:
         """Return those of the rows (k,) that are not in groups of the rows seen (m,)."""

@@ -11,9 +11,9 @@ import pytest
 from models import CULTIVAR, WINE, hsic_model
 from rich.console import Console
 
-from ism_dask import UnsupervisedIKDR
+from ism_dask import PredictiveIKDR, UnsupervisedIKDR
 from ism_dask.kernels import Gaussian
-from ism_dask.observe import progress
+from ism_dask.observe import FitWatcher, progress, watching_fits
 from ism_dask.observe import progress_bar as bar
 from ism_dask.observe.progress_bar import progress_bar
 from ism_dask.rows.shards import cut
@@ -77,6 +77,18 @@ def test_long_passes_are_shown_within_an_iteration_on_any_console(shown, monkeyp
         QUICK.fit(rows, rows[:, 0] > 0)
     for begun in (r"preparing, rows \d+%$", r"iteration 2, rows \d+%, objective \S+$"):
         assert any(re.match(begun, text) for _, text, _ in shown), begun
+
+
+def test_the_choices_of_a_prediction_are_counted_until_all_rows_have_joined():
+    class Counting(FitWatcher):
+        def on_selection(self, done, total):
+            counted.append(done / total)
+
+    counted, X = [], np.random.default_rng(0).normal(size=(1500, 3))
+    with watching_fits(Counting()):
+        PredictiveIKDR(1).fit(X, X[:, 0] ** 2)
+    # The mean of y, its law, what the first 600 rows choose, and the rows that join.
+    assert counted == pytest.approx([0, 1 / 3, 2 / 3, 1])
 
 
 def test_an_error_comes_through_and_later_fits_are_not_shown(shown):
