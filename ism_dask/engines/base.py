@@ -109,7 +109,7 @@ class Problem:
         """Return the problem for shards whose only fact is `GAMMA_FACTS`."""
         shards = with_inverse_widths(shards, kernel)
         # The widths are computed, so the anchors need not travel with every task.
-        return cls(shards, kernel.with_rows_mapped(_drop_rows), gamma, **parameters)
+        return cls(shards, kernel.with_rows_mapped(lambda rows: rows[:0]), gamma, **parameters)
 
     def in_double(self) -> Problem:
         """Return the same problem in double precision."""
@@ -251,7 +251,3 @@ class Engine(ABC):
         step = _STEP / length
         ahead, behind = (self.gradient(W + sign * step * Z).product for sign in (1.0, -1.0))
         return np.asarray((ahead - behind) / (2.0 * step))
-
-
-def _drop_rows(rows: Array) -> Array:
-    return rows[:0]

@@ -62,10 +62,8 @@ class ExactEngine(Engine):
 
     def value(self, W: Array) -> Evaluation:
         """Return J at W."""
-        points = (
-            with_projection(self.problem.shards, W).persisted().fact_as_rows(PROJECTED, W.shape[1])
-        )
-        objective = self._fold(points, objective_of_pairs, W)
+        points = with_projection(self.problem.shards, W).persisted()
+        objective = self._fold(points.fact_as_rows(PROJECTED, W.shape[1]), objective_of_pairs, W)
         return Evaluation(objective, **self._accuracy(objective))
 
     def _fold(self, points: Shards, stripe: Callable[..., Any], W: Array, calls: int = 4) -> Any:

@@ -10,6 +10,7 @@ Tiles on the diagonal have half the weight, so that all results are made symmetr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,7 +18,6 @@ from sklearn.utils import gen_batches
 
 from ism_dask._types import Array
 from ism_dask.engines.tiles import (
-    PROJECTED,
     TileArea,
     TileModel,
     TileSide,
@@ -48,17 +48,13 @@ class _Buffers:
     """Buffers of a stripe: to allocate them for each block would cost more than the arithmetic."""
 
     def __init__(self, dtype: np.dtype[np.floating]) -> None:
-        self._buffers = [np.empty(_BLOCK * _BLOCK, dtype) for _ in range(3)]
-        self._wide = [np.empty(0, dtype) for _ in range(2)]
+        self._dtype, self._memory = dtype, [np.empty(0, dtype)] * 5
 
-    def block(self, which: int, area: TileArea) -> Array:
-        return self._buffers[which][: area.height * area.width].reshape(area.height, area.width)
-
-    def wide(self, which: int, height: int, width: int) -> Array:
-        size = height * width
-        if self._wide[which].size < size:
-            self._wide[which] = np.empty(size, self._wide[which].dtype)
-        return self._wide[which][:size].reshape(height, width)
+    def matrix(self, which: int, shape: tuple[int, int]) -> Array:
+        size = math.prod(shape)
+        if self._memory[which].size < size:
+            self._memory[which] = np.empty(size, self._dtype)
+        return self._memory[which][:size].reshape(shape)
 
 
 class TileSums:
@@ -81,21 +77,21 @@ class TileSums:
     ) -> None:
         self.head = head
         self.model, self.moves, self.crosses = model, moves, crosses
-        self.left = TileSide.left(head, head.facts[PROJECTED], model)
+        self.left = TileSide.from_shard(head, model, are_columns=False)
         self.buffers = _Buffers(head.X.dtype)
         self.degrees = np.zeros(model.n_rows)
         self.moved = np.zeros((model.n_rows, self.left.Z.shape[1] if moves else 0))
         self.crossed = np.zeros_like(head.X if crosses else head.X[:0])
         self.objective = 0.0
         for piece in tail:
-            side = TileSide.right(piece, piece.facts[PROJECTED], self.model)
+            side = TileSide.from_shard(piece, model, are_columns=True)
             for area in self._areas(piece):
-                M = self.buffers.wide(0, area.height, area.width) if self.crosses else None
-                for block in area.cut(_BLOCK, _BLOCK):
+                M = self.buffers.matrix(3, area.shape) if crosses else None
+                for block in area.cut(_BLOCK):
                     self._block(side, block, None if M is None else block.within(M, area))
                 if M is not None:
                     # M is `coupling * Psi / unit` of the area.
-                    crossed = self.buffers.wide(1, area.height, piece.X.shape[1])
+                    crossed = self.buffers.matrix(4, (len(M), piece.X.shape[1]))
                     np.matmul(M, piece.X[area.columns], out=crossed)
                     self.crossed[area.rows] += crossed
 
@@ -114,18 +110,14 @@ class TileSums:
 
     def _block(self, right: TileSide, area: TileArea, into: Array | None) -> None:
         """Add a block of every term to the sums, and write it to `into` unless that is None."""
-        gamma = self.model.gamma.tile(
-            self.left.gamma[area.rows],
-            right.gamma[..., area.columns],
-            out=self.buffers.block(0, area),
-        )
+        of_gamma, of_beta, of_value = (self.buffers.matrix(each, area.shape) for each in range(3))
+        rows, columns = self.left.gamma[area.rows], right.gamma[..., area.columns]
+        gamma = self.model.gamma.tile(rows, columns, out=of_gamma)
         gamma[:, : area.square] *= 0.5  # on the diagonal each pair of rows is visited twice
-        terms = tile_terms(
-            self.model.kernel, self.left, right, area, out=self.buffers.block(1, area)
-        )
+        terms = tile_terms(self.model.kernel, self.left, right, area, out=of_beta)
         for index, (weight, term, beta, scale) in enumerate(terms):
             if term.value_per_unit_slope is None:
-                value = term.value(beta, out=self.buffers.block(2, area))
+                value = term.value(beta, out=of_value)
                 value *= gamma
                 sums = (value @ right.ones[area.columns]).astype(np.float64)
                 self.objective += 2 * weight * float(sums.sum())
@@ -135,8 +127,6 @@ class TileSums:
             tile = np.multiply(unit_slope, gamma, out=unit_slope)
             if scale is not None:
                 tile *= scale
-            if area.square and term.pairing.degree:
-                self._drop_diagonal(tile, weight, term, area)
             # Sum before copying, while the block is still in the cache.
             self._add_sums(tile, weight, term, area, right)
             if into is not None and index == 0:
@@ -147,10 +137,20 @@ class TileSums:
     def _add_sums(
         self, tile: Array, weight: float, term: PointwiseKernel, area: TileArea, right: TileSide
     ) -> None:
-        """Add the sums of `tile` (Gamma times the unit slope) to J, the degrees and Phi W."""
+        """Add the sums of `tile` (Gamma times the unit slope) to J, the degrees and Phi W.
+
+        A row paired with itself is set to 0 after it was added to J: in Phi it cancels exactly
+        because `x_i - x_i` is 0. In single precision, with a narrow kernel, the rounding error of
+        that cancellation would exceed all other contributions.
+        """
         ratio, degree = term.value_per_unit_slope, weight * term.amplitude * term.pairing.degree
         if ratio is None and not degree and not self.moves:
             return
+        if area.square and degree:
+            own = np.diag_indices(area.square)
+            if ratio is not None:
+                self.objective += 2 * weight * ratio * float(tile[own].sum())
+            tile[own] = 0.0
         columns = right.moving if self.moves else right.ones
         sums = _by_strips(tile, columns[area.columns])
         if ratio is not None:
@@ -167,20 +167,6 @@ class TileSums:
         rows = slice(start, start + len(sums))
         self.moved[rows] += factor * sums[:, :-1]
         self.degrees[rows] += degree * sums[:, -1]
-
-    def _drop_diagonal(
-        self, tile: Array, weight: float, term: PointwiseKernel, area: TileArea
-    ) -> None:
-        """Set the pairs of a row with itself to 0, after adding them to J.
-
-        In Phi they cancel exactly because `x_i - x_i` is 0. In single precision, with a narrow
-        kernel, the rounding error of that cancellation would exceed all other contributions.
-        """
-        index = np.arange(max(area.top, area.left), min(area.bottom, area.right))
-        diagonal = index - area.top, index - area.left
-        if term.value_per_unit_slope is not None:
-            self.objective += 2 * weight * term.value_per_unit_slope * float(tile[diagonal].sum())
-        tile[diagonal] = 0.0
 
 
 def _by_strips(tile: Array, columns: Array) -> Array:

@@ -95,28 +95,17 @@ class TileSide:
         return np.hstack([self.Z, self.ones])
 
     @classmethod
-    def left(cls, piece: LoadedShard, Z: Array, model: TileModel) -> TileSide:
-        """Return the side of a shard whose rows are the rows of tiles."""
-        gamma = model.gamma.as_rows(piece.facts[GAMMA_FACTS], piece.X.dtype)
-        return cls._one_side(piece, Z, model.kernel, gamma, 0)
-
-    @classmethod
-    def right(cls, piece: LoadedShard, Z: Array, model: TileModel) -> TileSide:
-        """Return the side of a shard whose rows are the columns of tiles."""
-        gamma = model.gamma.as_columns(piece.facts[GAMMA_FACTS], piece.X.dtype)
-        return cls._one_side(piece, Z, model.kernel, gamma, 1)
-
-    @classmethod
-    def _one_side(
-        cls, piece: LoadedShard, Z: Array, kernel: Kernel, gamma: Array, side: int
-    ) -> TileSide:
-        terms = [term for _, term in kernel.terms]
-        pairs = {term.pairing: term.pairing.operands(Z) for term in terms}
+    def from_shard(cls, piece: LoadedShard, model: TileModel, *, are_columns: bool) -> TileSide:
+        """Return the side of a shard whose rows are the rows of tiles, or else their columns."""
+        Z, dtype, terms = piece.facts[PROJECTED], piece.X.dtype, model.kernel.terms
+        gamma = model.gamma.as_columns if are_columns else model.gamma.as_rows
+        pairs = {term.pairing: term.pairing.operands(Z) for _, term in terms}
+        operands = tuple(pairs[term.pairing][are_columns] for _, term in terms)
         columns = iter(np.transpose(piece.facts.get(INVERSE_WIDTHS, ())))
         widths = tuple(
-            next(columns).astype(piece.X.dtype) if term.per_row_width else None for term in terms
+            next(columns).astype(dtype) if term.per_row_width else None for _, term in terms
         )
-        return cls(piece, Z, gamma, tuple(pairs[term.pairing][side] for term in terms), widths)
+        return cls(piece, Z, gamma(piece.facts[GAMMA_FACTS], dtype), operands, widths)
 
 
 @dataclass(frozen=True)
@@ -133,14 +122,9 @@ class TileArea:
     square: int = 0
 
     @property
-    def height(self) -> int:
-        """The number of rows."""
-        return self.bottom - self.top
-
-    @property
-    def width(self) -> int:
-        """The number of columns."""
-        return self.right - self.left
+    def shape(self) -> tuple[int, int]:
+        """The numbers of rows and of columns."""
+        return self.bottom - self.top, self.right - self.left
 
     @property
     def rows(self) -> slice:
@@ -152,18 +136,14 @@ class TileArea:
         """The columns in the tail."""
         return slice(self.left, self.right)
 
-    def cut(self, height: int, width: int) -> Iterator[TileArea]:
-        """Yield the parts of the area with up to `height` rows and `width` columns."""
+    def cut(self, size: int) -> Iterator[TileArea]:
+        """Yield the parts of the area with up to `size` rows and as many columns."""
         edge = self.left + self.square
-        for top in range(self.top, self.bottom, height):
-            for left in range(self.left, self.right, width):
-                yield TileArea(
-                    top,
-                    min(top + height, self.bottom),
-                    left,
-                    min(left + width, self.right),
-                    min(max(edge - left, 0), width),
-                )
+        for top in range(self.top, self.bottom, size):
+            bottom = min(top + size, self.bottom)
+            for left in range(self.left, self.right, size):
+                right, square = min(left + size, self.right), min(max(edge - left, 0), size)
+                yield TileArea(top, bottom, left, right, square)
 
     def within(self, M: Array, group: TileArea) -> Array:
         """Return this part of M, the matrix of the area `group`."""
@@ -174,12 +154,12 @@ class TileArea:
 
 
 def tile_terms(
-    kernel: Kernel, left: TileSide, right: TileSide, area: TileArea, out: Array | None = None
+    kernel: Kernel, left: TileSide, right: TileSide, area: TileArea, out: Array
 ) -> Iterator[tuple[float, PointwiseKernel, Array, Array | None]]:
     """Yield weight, term, beta (a, b) and the products of inverse widths for each term in a tile.
 
     Beta is multiplied by these products, if there are some; so a derivative of f by the squared
-    distance has them as a factor. Every beta is stored in `out` if it is given.
+    distance has them as a factor. Every beta is stored in `out`.
     """
     for index, (weight, term) in enumerate(kernel.terms):
         rows, columns = left.inverse_widths[index], right.inverse_widths[index]

@@ -141,8 +141,8 @@ def test_a_task_takes_no_more_memory_than_planned(kind):
     used = most_memory(lambda: phi_of_pairs(pieces[0], iter(pieces), engine._model))
     assert used <= planned <= 6 * used
     at = first_engine(EngineOptions("landmarks", tol=1e-3), problem, 5)._evaluated(V[:, :5])
-    spread, piece = at.expansion.psi_coefficients(at.moments), loaded(at.points.parts[0])
-    used = most_memory(lambda: at.expansion.phi_sums(piece, spread))
+    piece = loaded(at.points.parts[0])
+    used = most_memory(lambda: at.expansion.phi_sums(piece, at.coefficients))
     assert used <= task_bytes(problem, at.expansion.size) <= 6 * used
 
 

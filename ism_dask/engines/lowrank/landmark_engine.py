@@ -36,27 +36,17 @@ _FINER_FACTOR, _LEAST_TOL_SHARE = 0.1, 0.009
 
 @dataclass(frozen=True, eq=False)
 class EvaluationAtW:
-    """The problem at one W (d, k): the projected rows, their low-rank factor, and the moments.
+    """The problem at one W (d, k): the projected rows, their low-rank factor, and J.
 
-    The points are the shards with the fact `PROJECTED`; `left_out` bounds the part of J that the
-    factor omits.
+    The points are the shards with the fact `PROJECTED`, and the coefficients (v, m, 1 + k) of F
+    give Phi W.
     """
 
     W: Array
     points: Shards
     expansion: FactoredSlope
-    moments: Array
-    left_out: float = 0.0
-
-    @property
-    def objective(self) -> float:
-        """The objective J at W."""
-        return self.expansion.objective(self.moments)
-
-    @property
-    def coefficients(self) -> Array:
-        """The coefficients (v, m, 1 + k) of F that give Phi W."""
-        return self.expansion.psi_coefficients(self.moments)
+    coefficients: Array
+    value: Evaluation
 
 
 class LandmarkEngine(Engine):
@@ -111,22 +101,17 @@ class LandmarkEngine(Engine):
         # Phi needs only the degrees, the first column of the coefficients.
         degrees = last.coefficients[..., :1]
         matrix = last.points.fold(expansion.phi_sums, degrees, finish=expansion.phi_from_sums)
-        return PhiEvaluation(
-            last.objective, matrix, **self._accuracy(last.objective, last.left_out)
-        )
+        return PhiEvaluation(phi=matrix, **vars(last.value))
 
     def product(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W."""
         last = self._evaluated(W)
         product = last.points.fold(last.expansion.gradient_sums, last.coefficients)
-        return ProductEvaluation(
-            last.objective, product, **self._accuracy(last.objective, last.left_out)
-        )
+        return ProductEvaluation(product=product, **vars(last.value))
 
     def value(self, W: Array) -> Evaluation:
         """Return J at W."""
-        last = self._evaluated(W)
-        return Evaluation(last.objective, **self._accuracy(last.objective, last.left_out))
+        return self._evaluated(W).value
 
     def product_rows(self, W: Array, X: Array, facts: Array) -> Array:
         """Return the rows R (b, k) with which X (b, d) contributes `X^T R` to Phi W."""
@@ -170,8 +155,11 @@ class LandmarkEngine(Engine):
             self._last = None  # free its memory before the next one is computed
             points = with_projection(self.problem.shards, W).persisted()
             projected = points.fact_as_rows(PROJECTED, W.shape[1])
-            expanded = self.expand(projected, self.sample @ W.astype(self.sample.dtype))
-            self._last = EvaluationAtW(W.copy(), points, *expanded)
+            sample = self.sample @ W.astype(self.sample.dtype)
+            expansion, moments, left_out = self.expand(projected, sample)
+            J, coefficients = expansion.objective(moments), expansion.psi_coefficients(moments)
+            value = Evaluation(J, **self._accuracy(J, left_out))
+            self._last = EvaluationAtW(W.copy(), points, expansion, coefficients, value)
         return self._last
 
     @ignore_overflow

@@ -108,8 +108,7 @@ def entry_roundings(term: PointwiseKernel, points: Array) -> float:
 
 def unit_slope_between(term: PointwiseKernel, rows: Array, columns: Array) -> Array:
     """Return the unit slopes (a, b) between points `rows` (a, q) and `columns` (b, q)."""
-    left, right = term.pairing.operands(rows)[0], term.pairing.operands(columns)[1]
-    beta = term.beta(left, right)
+    beta = term.pairing.between(rows, columns, resolution=term.resolution)
     return term.unit_slope(beta, out=beta)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 import scipy.linalg
@@ -23,6 +23,7 @@ from ism_dask.engines.lowrank.landmarks import (
 from ism_dask.engines.tiles import PROJECTED, ignore_overflow
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.kernels import Kernel, PointwiseKernel
+from ism_dask.kernels.inner_products import Monomials
 from ism_dask.kernels.pairing import INNER
 from ism_dask.rows.raw import LoadedShard
 
@@ -30,15 +31,8 @@ from ism_dask.rows.raw import LoadedShard
 _MOST, _MOST_OF_U = 256, 2048
 
 
-class FeatureMap(Protocol):
-    """A map from projected rows to the rows of F."""
-
-    @property
-    def size(self) -> int:
-        """The number of columns of F."""
-
-    def __call__(self, Z: Array) -> Array:
-        """Return F (b, size) for Z (b, q)."""
+# A map from projected rows (b, q) to the rows of F (b, size).
+FeatureMap: TypeAlias = Monomials | Nystrom
 
 
 @dataclass(frozen=True)
@@ -106,6 +100,7 @@ class FactoredSlope:
         by_column = self.gamma.signs @ (self.constant * ones**2 + self.rate * betas)
         return float(self.slope @ by_column)
 
+    @ignore_overflow
     def psi_coefficients(self, moments: Array) -> Array:
         """Return G (v, m, 1 + q), with which `sum_a V_ia F_i G_a` gives the sums of Psi for row i.
 
@@ -176,10 +171,8 @@ class FactoredSlope:
             diagonal = unit_slope_diagonal(term, Z)
             columns = F[:, first : first + each.size]
             rest = np.maximum(diagonal - np.einsum("ij,ij->i", columns, columns), 0.0)
-            rows = piece.start + np.arange(len(Z))
-            terms.append(
-                (float(diagonal.sum()), float(rest.sum()), LargestRemainders(rest, rows, Z))
-            )
+            largest = LargestRemainders(rest, piece.start + np.arange(len(Z)), Z)
+            terms.append((float(diagonal.sum()), float(rest.sum()), largest))
             first += each.size
         # Without rates, the error needs only the column of ones.
         gram = _gram(self.gamma.factor(facts), sides if self.rate.any() else sides[:, :1])
@@ -193,9 +186,8 @@ class FactoredSlope:
         matrix and the remainders are those of all rows.
         """
         low = high = 0.0
-        for (weight, term), (_, rest, _), each in zip(
-            self.kernel.terms, found, self.maps, strict=True
-        ):
+        terms = zip(self.kernel.terms, found, self.maps, strict=True)
+        for (weight, term), (_, rest, _), each in terms:
             rounding = n_rows * each.rounding if isinstance(each, Nystrom) else 0.0
             ends = weight * term.amplitude * (rest + rounding) * self._ends(term, gram)
             low, high = low + ends.min(), high + ends.max()
