@@ -16,9 +16,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, copy_context
-from functools import cache, partial
+from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -75,9 +75,11 @@ def side_by_side(calls: Sequence[Callable[[], _Result]]) -> list[_Result]:
     """Return the results of calls in their order; threads of the pool begin them at once."""
     if len(calls) == 1:
         return [calls[0]()]
-    futures = [
-        thread_pool().submit(copy_context().run, partial(_made_in_pool, call)) for call in calls
-    ]
+    futures = []
+    for call in calls:
+        context = copy_context()
+        context.run(_IN_POOL.set, True)
+        futures.append(thread_pool().submit(context.run, call))
     try:
         # A call that no thread has begun is made here.
         pairs = zip(futures, calls, strict=True)
@@ -85,11 +87,6 @@ def side_by_side(calls: Sequence[Callable[[], _Result]]) -> list[_Result]:
     finally:
         for begun in [future for future in futures if not future.cancel()]:
             begun.exception()  # waits for its end
-
-
-def _made_in_pool(call: Callable[[], _Result]) -> _Result:
-    _IN_POOL.set(True)  # in the context of this call alone
-    return call()
 
 
 class _ThreadLimit:
@@ -105,7 +102,7 @@ class _ThreadLimit:
         self._holders = 0
         self._saved_counts: list[int] = []
 
-    def hold(self) -> None:
+    def __enter__(self) -> None:
         """Add a holder; the first one sets the limit."""
         with self._lock:
             self._holders += 1
@@ -113,7 +110,7 @@ class _ThreadLimit:
                 self._saved_counts = [library.get_num_threads() for library in _libraries()]
                 _set_threads([1] * len(self._saved_counts))
 
-    def release(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Remove a holder; the last one lifts the limit."""
         with self._lock:
             self._holders -= 1
@@ -152,16 +149,10 @@ def _thread_limit(_process: int) -> _ThreadLimit:
     return _ThreadLimit()
 
 
-@contextmanager
-def single_threaded_blas() -> Iterator[None]:
+def single_threaded_blas() -> AbstractContextManager[None]:
     """Limit BLAS to one thread of this process in the block; blocks may nest and overlap."""
     # A forked child gets a limit of its own: the threads that hold its parent's are not in it.
-    limit = _thread_limit(os.getpid())
-    limit.hold()
-    try:
-        yield
-    finally:
-        limit.release()
+    return _thread_limit(os.getpid())
 
 
 @contextmanager
@@ -177,4 +168,4 @@ def single_threaded_openmp(pinned: bool = True) -> Iterator[None]:
 @cache
 def pin_process() -> None:
     """Limit BLAS to one thread in this process, a worker's, permanently."""
-    _thread_limit(os.getpid()).hold()
+    single_threaded_blas().__enter__()

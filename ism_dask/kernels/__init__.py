@@ -5,14 +5,7 @@ A new kernel is one class in a file of this folder, and one line in `KERNELS`.
 
 from __future__ import annotations
 
-from ism_dask.kernels.base import (
-    KERNELS,
-    ConicSum,
-    Kernel,
-    PointwiseKernel,
-    ValueAsSlope,
-    as_kernel,
-)
+from ism_dask.kernels.base import ConicSum, Kernel, PointwiseKernel, ValueAsSlope
 from ism_dask.kernels.distances import (
     WIDTH_RULES,
     Affinity,
@@ -44,7 +37,7 @@ __all__ = [
     "as_kernel",
 ]
 
-KERNELS |= {
+KERNELS: dict[str, type[PointwiseKernel]] = {
     "linear": Linear,
     "polynomial": Polynomial,
     "squared": Squared,
@@ -53,3 +46,14 @@ KERNELS |= {
     "distance": DistanceKernel,
     "relative_gaussian": RelativeGaussian,
 }
+
+
+def as_kernel(kernel: str | Kernel) -> Kernel:
+    """Return the kernel with this name in `KERNELS`, or the kernel itself."""
+    if isinstance(kernel, Kernel):
+        return kernel
+    if isinstance(kernel, str) and kernel in KERNELS:
+        return KERNELS[kernel]()
+    raise ValueError(
+        f"`kernel` must be a Kernel or one of {', '.join(sorted(KERNELS))}; got {kernel!r}"
+    )

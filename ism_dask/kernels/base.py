@@ -342,18 +342,3 @@ def overflow_error() -> ValueError:
         "degree, a smaller offset or weight, a width nearer the distances between the rows, or "
         "float64 rows"
     )
-
-
-# The package adds all kernels.
-KERNELS: dict[str, type[PointwiseKernel]] = {}
-
-
-def as_kernel(kernel: str | Kernel) -> Kernel:
-    """Return the kernel with this name in `KERNELS`, or the kernel itself."""
-    if isinstance(kernel, Kernel):
-        return kernel
-    if isinstance(kernel, str) and kernel in KERNELS:
-        return KERNELS[kernel]()
-    raise ValueError(
-        f"`kernel` must be a Kernel or one of {', '.join(sorted(KERNELS))}; got {kernel!r}"
-    )

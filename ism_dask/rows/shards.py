@@ -221,20 +221,11 @@ class Shards:
             return self._of_one_shard(_chosen_rows, indices=indices)
         picks = np.split(indices, np.searchsorted(indices, self.bounds[1:-1]))
         take = self._task(_chosen_rows, ()).with_keys(Task.on_shard)
-        calls = [
-            take(as_argument(part), pick - part.start)
-            for part, pick in zip(self.parts, picks, strict=True)
-            if len(pick)
-        ]
-        pieces = computed(calls)
-        return LoadedShard(
-            0,
-            np.concatenate([piece.X for piece in pieces]),
-            {
-                name: np.concatenate([piece.facts[name] for piece in pieces])
-                for name in self.parts[0].facts
-            },
-        )
+        pairs = zip(self.parts, picks, strict=True)
+        pieces = computed([take(as_argument(p), pick - p.start) for p, pick in pairs if len(pick)])
+        X, names = np.concatenate([piece.X for piece in pieces]), self.parts[0].facts
+        facts = {name: np.concatenate([piece.facts[name] for piece in pieces]) for name in names}
+        return LoadedShard(0, X, facts)
 
     def _attach(self, fact: RowFact, column: Sequence[Any]) -> Shards:
         pairs = zip(self.parts, column, strict=True)
