@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -240,14 +240,15 @@ default "auto"
         eigenvalues = np.where(eigenvalues > _ROUNDING * eigenvalues[0], eigenvalues, 0.0)
         start = basis.vectors @ (vectors[:, :q] * np.sqrt(eigenvalues[:q]))
         objective = CoordinateObjective(graph, nodes, program)
-        refined = refine(objective, start, self.max_iter if self.refine else 0)
+        max_iter = self.max_iter if self.refine else 0
+        refined, stationary, n_iter = refine(objective, start, max_iter)
         status = Status.CONVERGED
         if program.gap > GAP:
             status = Status.UNCERTIFIED
-        elif not refined.stationary:
-            status = Status.MAX_ITER if refined.n_iter == self.max_iter else Status.ROUNDING
+        elif not stationary:
+            status = Status.MAX_ITER if n_iter == max_iter else Status.ROUNDING
 
-        Y = along_principal_axes(refined.Y, np.bincount(node))
+        Y = along_principal_axes(refined, np.bincount(node))
         embedding = in_given_order(Y[node].astype(precision(X), copy=False), order)
         lengths, distances = np.linalg.norm(graph.along(Y), axis=1), np.sqrt(graph.squared)
         error = np.linalg.norm(lengths - distances) / np.linalg.norm(distances)
@@ -262,16 +263,16 @@ default "auto"
             "hsic_": correlation_with(side, Y[node]),
             "duality_gap_": program.gap,
             "program_objective_": program.objective,
-            "objective_": objective.with_gradient(refined.Y)[0],
+            "objective_": objective.with_gradient(refined)[0],
             "scales_": Scales(program.gain, program.penalty),
             "edge_weights_": csr_array(upper + upper.T),
-            "n_iter_": refined.n_iter,
+            "n_iter_": n_iter,
             "status_": status,
             "converged_": status is Status.CONVERGED,
             "n_neighbors_": k,
             "n_edges_": len(graph.heads),
             "part_sizes_": graph.part_sizes,
-            "_placement": placement.with_positions(embedding[first]),
+            "_placement": replace(placement, positions=embedding[first].astype(np.float64)),
         }
 
     def _check_parameters(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -141,10 +141,6 @@ class Placement:
         search = NearestRows.among(_scaled(X, *units), k)
         return cls(*units, search, np.empty((X.shape[0], 0)))
 
-    def with_positions(self, embedding: Array) -> Self:
-        """Return the placement with the coordinates (n, q) of the rows of the fit."""
-        return replace(self, positions=embedding.astype(np.float64))
-
     def __call__(self, X: Any) -> Array:
         """Return the coordinates (b, q) of finite rows X (b, d), in the precision of X.
 
@@ -168,8 +164,14 @@ class Placement:
         step = _SPARSE_ROWS_AT_ONCE if is_sparse(X) else step
         for start in range(0, b, step):
             run = slice(start, start + step)
-            near = neighbours[run]
-            weights = _weights(*_with_neighbours(X[run], self.search.rows, near))
+            near, rows = neighbours[run], X[run]
+            dense = self.search.rows[near.ravel()]
+            if is_sparse(X):
+                # Without columns in which all of them are 0: differences stay the same.
+                both = vstack([rows, dense], format="csr")
+                both = both[:, np.unique(both.indices)].toarray()
+                rows, dense = both[: len(near)], both[len(near) :]
+            weights = _weights(rows, dense.reshape(*near.shape, -1))
             placed[run] = np.einsum("bk,bkq->bq", weights, self.positions[near])
         return placed
 
@@ -186,18 +188,6 @@ def _scaled(X: Any, offset: Array, scale: Array) -> Any:
     S = X.astype(offset.dtype)
     S.data = S.data / scale[S.indices]
     return S
-
-
-def _with_neighbours(X: Any, rows: Any, near: Array) -> tuple[Array, Array]:
-    """Return rows X (b, d) and their neighbours (b, k, d), dense.
-
-    Columns in which all of them are 0 are left out if they are sparse: differences stay the same.
-    """
-    if not is_sparse(X):
-        return X, rows[near]
-    together = vstack([X, rows[near.ravel()]], format="csr")
-    dense = together[:, np.unique(together.indices)].toarray()
-    return dense[: len(near)], dense[len(near) :].reshape(*near.shape, -1)
 
 
 def _weights(X: Array, near: Array) -> Array:

@@ -132,21 +132,17 @@ def _joined(X: Any, pairs: Array, labels: Array, count: int) -> Array:
     """
     while labels.max() > 0:
         largest = int(np.bincount(labels).argmax())
-        others = [part for part in range(int(labels.max()) + 1) if part != largest]
-        ways_out = [_ways_out(X, labels == part, count) for part in others]
+        ways_out = []
+        for part in np.delete(np.arange(labels.max() + 1), largest):
+            inside, outside = np.flatnonzero(labels == part), np.flatnonzero(labels != part)
+            others = X[outside]
+            nearest = NearestRows.among(others, 1).nearest_to(X[inside])[:, 0]
+            squared = comparable(squared_distances(X, inside, others, nearest))
+            shortest = np.argsort(squared, kind="stable")[:count]
+            ways_out.append(np.column_stack([inside[shortest], outside[nearest[shortest]]]))
         pairs = _distinct(np.concatenate([pairs, *ways_out]))
         labels, _ = _parts(pairs, X.shape[0])
     return pairs
-
-
-def _ways_out(X: Any, inside: Array, count: int) -> Array:
-    """Return the `count` shortest edges (c, 2) from rows inside to their nearest rows outside."""
-    rows, outside = np.flatnonzero(inside), np.flatnonzero(~inside)
-    others = X[outside]
-    nearest = NearestRows.among(others, 1).nearest_to(X[rows])
-    squared = comparable(squared_distances(X, rows, others, nearest[:, 0]))
-    shortest = np.argsort(squared, kind="stable")[:count]
-    return np.column_stack([rows[shortest], outside[nearest[shortest, 0]]])
 
 
 @dataclass(frozen=True, eq=False)

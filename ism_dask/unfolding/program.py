@@ -164,9 +164,10 @@ def solve(G: Array, H: Array, floor: float, least_gap: float = GAP) -> tuple[Arr
     when it leads against the gradient (O'Donoghue and Candes), so that the steps converge linearly
     without an estimate of the least curvature of F.
     """
+    rows, columns, factors = _entries(len(G))
 
     def slope(B: Array) -> Array:
-        return G - 2.0 * symmetric_of(H @ vector_of(B))
+        return G - 2.0 * symmetric_of(H @ (B[rows, columns] * factors))
 
     curvature = 2.0 * float(scipy.linalg.eigvalsh(H)[-1])
     middle = max(float(scipy.linalg.eigvalsh(G)[-1]), 0.0) / (2.0 * floor)
@@ -218,12 +219,6 @@ def _edge_sums(graph: NeighbourGraph, V: Array, shares: Array) -> tuple[Array, A
     return second, first
 
 
-def vector_of(B: Array) -> Array:
-    """Return svec(B): the upper triangle of B (m, m), so that inner products stay the same."""
-    rows, columns, factors = _entries(len(B))
-    return B[rows, columns] * factors
-
-
 def symmetric_of(vector: Array) -> Array:
     """Return the symmetric B (m, m) of svec(B) (p,)."""
     m = int(np.sqrt(2 * len(vector)))
@@ -234,6 +229,9 @@ def symmetric_of(vector: Array) -> Array:
 
 
 def _entries(m: int) -> tuple[Array, Array, Array]:
-    """Return rows and columns of the upper triangle, and 1 on the diagonal or the root of 2."""
+    """Return rows and columns of the upper triangle, and 1 on the diagonal or the root of 2.
+
+    Entries of B (m, m) times these factors are svec(B), with which inner products stay the same.
+    """
     rows, columns = np.triu_indices(m)
     return rows, columns, np.where(rows == columns, 1.0, np.sqrt(2.0))

@@ -47,35 +47,24 @@ class CoordinateObjective:
         return gain - loss, gain + loss, gradient
 
 
-@dataclass(frozen=True, eq=False)
-class RefinedCoordinates:
-    """Coordinates Y (n, q) after some steps, and whether no small change of them changes F much."""
-
-    Y: Array
-    stationary: bool
-    n_iter: int
-
-
-def refine(F: CoordinateObjective, Y: Array, max_iter: int) -> RefinedCoordinates:
+def refine(F: CoordinateObjective, Y: Array, max_iter: int) -> tuple[Array, bool, int]:
     """Climb from coordinates Y (n, q) to a local maximum of F by L-BFGS.
+
+    Return the coordinates, whether no small change of them changes F much, and the number of steps.
 
     Where the coordinates of an axis are 0, their gradient is 0 as well, so that no climb comes to
     use the axis: negligible axes are left out so. Without any steps, coordinates count as
     stationary.
     """
     if max_iter == 0:
-        return RefinedCoordinates(Y, stationary=True, n_iter=0)
+        return Y, True, 0
     lengths = np.linalg.norm(Y, axis=0)
-    return climb(F, np.where(lengths > _NEGLIGIBLE * lengths[0], Y, 0.0), max_iter)
-
-
-def climb(objective: CoordinateObjective, Y: Array, max_iter: int) -> RefinedCoordinates:
-    """Climb from coordinates Y (n, q) by L-BFGS until they are stationary or the steps end."""
+    Y = np.where(lengths > _NEGLIGIBLE * lengths[0], Y, 0.0)
     size, slope = float(np.linalg.norm(Y)), np.inf
 
     def negative(flat: Array) -> tuple[float, Array]:
         nonlocal slope
-        value, terms, gradient = objective.with_gradient(size * flat.reshape(Y.shape))
+        value, terms, gradient = F.with_gradient(size * flat.reshape(Y.shape))
         slope = size * float(np.linalg.norm(gradient) * np.linalg.norm(flat)) / terms
         return -value, -size * gradient.ravel()
 
@@ -90,9 +79,7 @@ def climb(objective: CoordinateObjective, Y: Array, max_iter: int) -> RefinedCoo
     options["callback"] = stop_if_stationary
     result = minimize(negative, Y.ravel() / size, jac=True, **options)
     negative(result.x)
-    return RefinedCoordinates(
-        size * result.x.reshape(Y.shape), slope <= _STATIONARY, int(result.nit)
-    )
+    return size * result.x.reshape(Y.shape), slope <= _STATIONARY, int(result.nit)
 
 
 def along_principal_axes(Y: Array, counts: Array) -> Array:
