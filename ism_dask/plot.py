@@ -133,10 +133,14 @@ def spectrum(model: IKDR | ColoredMVU, ax: Axes | None = None) -> Axes:
     ax = _new_axes() if ax is None else ax
     values = model.eigenvalues_
     if isinstance(model, ColoredMVU):
-        entries = drawing.draw_variances(ax, values, model.embedding_.shape[1])
+        q, numbers = model.embedding_.shape[1], range(1, len(values) + 1)
+        label = f"coordinates: {values[:q].sum() / values.sum():.0%} of the variance"
+        ax.plot(numbers[:q], values[:q], "o", color=BLUE, label=label)
+        ax.plot(numbers[q:], values[q:], "o", color=GREY, mfc="none", label="the others")
+        drawing.name_whole_numbers(ax, "axis of the unfolding", "eigenvalue of K", numbers)
     else:
-        entries = drawing.draw_spectrum(ax, values, float(values[-1] - model.eigengap_))
-    drawing.add_legend(ax, entries)
+        drawing.draw_spectrum(ax, values, float(values[-1] - model.eigengap_))
+    drawing.add_legend(ax, drawing.labelled(ax))
     return ax
 
 
@@ -278,7 +282,8 @@ def scatter(
     ax = _new_axes() if ax is None else ax
     first, second = (str(model.get_feature_names_out()[k]) for k in columns)
     if values is None:
-        drawing.draw_points(ax, Z, (first, second))
+        ax.scatter(Z[:, 0], Z[:, 1], s=12, color=BLUE, alpha=0.7, lw=0)
+        drawing.name_axes(ax, (first, second))
         return ax
     entries: Entries = []
     if not has_value.all():

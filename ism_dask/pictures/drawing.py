@@ -146,23 +146,6 @@ def draw_spectrum(ax: Axes, values: Array, next_value: float | None) -> Entries:
     return labelled(ax)
 
 
-def draw_variances(ax: Axes, values: Array, q: int) -> Entries:
-    """Draw the eigenvalues (m,) of an unfolding; the first q belong to its coordinates."""
-    axes = range(1, len(values) + 1)
-    share = values[:q].sum() / values.sum()
-    label = f"coordinates: {share:.0%} of the variance"
-    ax.plot(axes[:q], values[:q], "o", color=BLUE, label=label)
-    ax.plot(axes[q:], values[q:], "o", color=GREY, mfc="none", label="the others")
-    name_whole_numbers(ax, "axis of the unfolding", "eigenvalue of K", axes)
-    return labelled(ax)
-
-
-def draw_points(ax: Axes, points: Array, axis_names: AxisNames) -> None:
-    """Draw rows (n, 2) in one colour."""
-    ax.scatter(points[:, 0], points[:, 1], s=12, color=BLUE, alpha=0.7, lw=0)
-    name_axes(ax, axis_names)
-
-
 def draw_classes(
     ax: Axes, points: Array, codes: Array, names: Sequence[str], axis_names: AxisNames
 ) -> Entries:
