@@ -96,7 +96,7 @@ class Alternation:
                 eigenvalues=tuple(embedding.values.tolist()),
                 change=_change(embedding.values, before),
                 turn=1.0 if start is None else subspace_sine(start.W, solution.W),
-                iterations=solution.n_iter,
+                iterations=solution.state.iteration,
                 seconds=self.search.time_limit.seconds,
             )
             # The solver returned the W it started from without converging: the next would, too.

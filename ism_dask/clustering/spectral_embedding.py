@@ -18,14 +18,7 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.engines import (
-    Engine,
-    EngineOptions,
-    ExactEngine,
-    LandmarkEngine,
-    Problem,
-    first_that_serves,
-)
+from ism_dask.engines import Engine, EngineOptions, LandmarkEngine, Problem, first_that_serves
 from ism_dask.engines.lowrank.row_sums import FactoredSlope
 from ism_dask.engines.tile_sums import kernel_matvec
 from ism_dask.engines.tiles import PROJECTED, with_projection
@@ -120,15 +113,14 @@ Extension: TypeAlias = FactorExtension | KernelExtension
 class Embedding:
     """The embedding of all rows, with its eigenvalues (k,) in descending order.
 
-    The shards are those of projected rows, with the fact `EMBEDDING`; the engine computed the
-    kernel. A start from many rows has no extension, which would have to hold all of them. The note
-    is a limitation that the user should know, and `movement` the least movement from round to round
-    that can be expected: 0 unless the embedding is rough.
+    The shards are those of projected rows, with the fact `EMBEDDING`. A start from many rows has no
+    extension, which would have to hold all of them. The note is a limitation that the user should
+    know, and `movement` the least movement from round to round that can be expected: 0 unless the
+    embedding is rough.
     """
 
     values: Array
     shards: Shards
-    engine: str
     extension: Extension | None
     note: str = ""
     movement: float = 0.0
@@ -177,7 +169,7 @@ class Graph:
         """Return an embedding of X itself, a rough one if there are many rows."""
         problem, kernel = self.problem, self.affinity.whole
         if problem.shards.n_rows <= _DENSE:
-            return self._by_kernel(kernel, problem.shards, k, ExactEngine.name, extended=False)
+            return self._by_kernel(kernel, problem.shards, k, extended=False)
         sample = np.asarray(problem.sample)
         engine = replace(self.engine, tol=max(_START_TOL, self.engine.tol))
         embed = partial(self._by_engine, kernel, problem.shards, sample, k, extended=False)
@@ -213,7 +205,7 @@ class Graph:
     ) -> Embedding:
         """Embed by the kernel, or with landmarks by the m x m Gram matrix of the factor."""
         if not isinstance(engine, LandmarkEngine):
-            return self._by_kernel(kernel, points, k, engine.name, extended=extended)
+            return self._by_kernel(kernel, points, k, extended=extended)
         expansion, moments, _ = engine.expand(points, sample)
         m, size = expansion.size, points.n_rows
         sums = moments[0, :, 0] * np.sqrt(expansion.slope)
@@ -231,15 +223,13 @@ class Graph:
         extension = replace(raw, mean=means, projection=projection)
         shards = points.derive(EMBEDDING, _embed_rows, extension).persisted()
         if engine.tol < _ROUGH_TOL:
-            return Embedding(values, shards, engine.name, extension)
+            return Embedding(values, shards, extension)
         note = (
             f"the graph of X W stands on {m} landmarks, which may leave {engine.tol:g} of its trace"
         )
-        return Embedding(values, shards, engine.name, extension, note, _ROUGH_MOVEMENT)
+        return Embedding(values, shards, extension, note, _ROUGH_MOVEMENT)
 
-    def _by_kernel(
-        self, kernel: Kernel, points: Shards, k: int, engine: str, *, extended: bool
-    ) -> Embedding:
+    def _by_kernel(self, kernel: Kernel, points: Shards, k: int, *, extended: bool) -> Embedding:
         """Embed by products with the kernel: dense if it is one tile, otherwise tile by tile."""
         n, dense = points.n_rows, points.n_rows <= _DENSE
         all_rows = points.rows(np.arange(n)) if dense or extended else None
@@ -274,7 +264,7 @@ class Graph:
             weights, U = np.column_stack([weights, np.ones(n)]), raw - offset
             extension = KernelExtension(kernel, all_rows, raised, weights, offset)
         shards = points.with_rows(EMBEDDING, np.column_stack([U, roots]))
-        return Embedding(values, shards, engine, extension, note)
+        return Embedding(values, shards, extension, note)
 
     def _raised(self, kernel: Kernel, n: int) -> float:
         """Return what is added to each degree in a graph of n rows."""

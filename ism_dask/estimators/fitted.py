@@ -80,7 +80,7 @@ def solution_attributes(
         "eigenvalues_": solution.eigenvalues,
         "eigengap_": solution.eigengap,
         "objective_": solution.objective,
-        "n_iter_": solution.n_iter,
+        "n_iter_": solution.state.iteration,
         "status_": solution.status,
         "converged_": solution.status is Status.CONVERGED,
         "history_": solution.history,

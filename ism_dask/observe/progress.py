@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ism_dask.observe import FitWatcher
@@ -126,24 +126,21 @@ def log_progress(values: Sequence[float], limit: float, most: int) -> float:
 
 
 class TimeLeft:
-    """Estimate of the time left: the share that is done is to grow on as it has grown so far.
+    """Estimate of the time left: the share that is done is to grow on as it has grown so far."""
 
-    `clock` returns seconds.
-    """
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock, self._began, self._end = clock, clock(), math.nan
+    def __init__(self) -> None:
+        self._began, self._end = time.monotonic(), math.nan
 
     def tick(self, share: float) -> None:
         """Update the estimate with the share that is done."""
-        now = self._clock()
+        now = time.monotonic()
         known = _LEAST_SHARE <= share < 1.0
         self._end = now + (now - self._began) * (1.0 / share - 1.0) if known else math.nan
 
     @property
     def seconds(self) -> float | None:
         """The seconds that are left, or None if that cannot be known."""
-        now = self._clock()
+        now = time.monotonic()
         return self._end - now if now - self._began >= _SECONDS and self._end > now else None
 
     def after(self, text: str) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from ism_dask.records.iteration import Round, State
 
@@ -45,23 +44,6 @@ class Checkpoint:
         done = 0 if last is None else len(last.history)
         words = [f"round {rounds + 1}"] if rounds else []
         return ", ".join([*words, f"iteration {done + 1}"])
-
-    @property
-    def iterations(self) -> int:
-        """The number of iterations that have ended, of all rounds and solver runs."""
-        rounds = () if self.outer is None else self.outer.rounds
-        histories = [run.history for run in self.runs if run is not None and run.history]
-        # A run that continues another one has its history, too.
-        continued = [len(a) for a, b in pairwise(histories) if a[0] == b[0]]
-        return sum(each.iterations for each in rounds) + sum(map(len, histories)) - sum(continued)
-
-    @property
-    def objective(self) -> float | None:
-        """J after the latest iteration, or None before the first."""
-        last = self.runs[-1] if self.runs else None
-        if last is not None and last.history:
-            return last.history[-1].objective
-        return None if self.outer is None else self.outer.rounds[-1].objective
 
 
 class CheckpointedFit:

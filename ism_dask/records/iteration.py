@@ -186,11 +186,6 @@ class Solution:
         """The records of all iterations."""
         return self.state.history
 
-    @property
-    def n_iter(self) -> int:
-        """The number of iterations."""
-        return self.state.iteration
-
 
 def relative_change(values: Array, before: Array) -> float:
     """Return `||values - before|| / ||values||`, or 0 if all values (q,) are 0."""

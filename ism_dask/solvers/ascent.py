@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.criteria.prediction import Explained
+from ism_dask.engines.base import ProductEvaluation
 from ism_dask.kernels.base import check_finite
 from ism_dask.linalg.eigen import rayleigh_ritz
 from ism_dask.linalg.subspaces import nearest_orthonormal, relative_residual, tangent
@@ -53,20 +54,8 @@ _TINY = float(np.finfo(np.float64).tiny)
 Precondition = Callable[[Array], Array]
 # Steps (d, k) and the changes of the slope along them.
 Curvature = deque[tuple[Array, Array]]
-
-
-class Slope(Protocol):
-    """J at some W, and half of its gradient."""
-
-    @property
-    def objective(self) -> float:
-        """J."""
-
-    @property
-    def product(self) -> Array:
-        """Half of the gradient of J (d, k)."""
-
-
+# J at some W, and Phi W, half of its gradient.
+Slope: TypeAlias = Explained | ProductEvaluation
 _Value = TypeVar("_Value", bound=Slope)
 
 
@@ -151,12 +140,9 @@ def diagonalised(solution: Solution) -> Solution:
 
 @dataclass(eq=False)
 class AscentSteps:
-    """The steps of L-BFGS after `begun` others, for `drive`; the fields are explained in `ascend`.
+    """The steps of L-BFGS after `begun` others, for `drive`; `value` is J and Phi W at the last W.
 
-    Attributes
-    ----------
-    value : Slope
-        J and Phi W at the current W.
+    The other fields are explained in `ascend`.
     """
 
     evaluate: Callable[[Array], Slope]
@@ -280,7 +266,11 @@ def lbfgs_ascent(
         memory.append((step, before - uphill))
         steps, changes = (tangent(W, np.stack(each)) for each in zip(*memory, strict=True))
         memory.clear()
-        memory.extend(_concave(steps, changes))
+        # L-BFGS can use the curvature of steps along which J is concave.
+        sizes = np.linalg.norm(steps, axis=(1, 2)) * np.linalg.norm(changes, axis=(1, 2))
+        falls = np.einsum("mdk,mdk->m", steps, changes)
+        concave = np.flatnonzero((falls > _ROUNDING * sizes) & (sizes > 0))
+        memory.extend((steps[number], changes[number]) for number in concave)
         yield W, now
 
 
@@ -319,14 +309,3 @@ def _direction(uphill: Array, memory: Curvature, guess: Precondition) -> Array:
         correction = float(np.vdot(change, direction) / fall)
         direction = direction + step * (first - correction)
     return direction
-
-
-def _concave(steps: Array, changes: Array) -> Iterator[tuple[Array, Array]]:
-    """Yield steps (m, d, k) along which J is concave, so that L-BFGS can use their curvature.
-
-    Each comes with its change of the slope.
-    """
-    sizes = np.linalg.norm(steps, axis=(1, 2)) * np.linalg.norm(changes, axis=(1, 2))
-    falls = np.einsum("mdk,mdk->m", steps, changes)
-    for number in np.flatnonzero((falls > _ROUNDING * sizes) & (sizes > 0)):
-        yield steps[number], changes[number]

@@ -154,9 +154,8 @@ class ISM(Solver):
         """
         if len(history) < 4:
             return False
-        values, unchanged = [np.array(record.eigenvalues) for record in history[-4:]], _UNCHANGED
-        if self.tol is not None:
-            unchanged = self.tol
+        values = [np.array(record.eigenvalues) for record in history[-4:]]
+        unchanged = _UNCHANGED if self.tol is None else self.tol
         moves = all(
             (self.tol is None and record.angle >= ANGLE) or record.change >= unchanged
             for record in history[-2:]
@@ -243,7 +242,7 @@ class SpectralSteps:
             residual,
             following=spectrum.following,
             slack=(share + tried.noise) * abs(tried.objective),
-            settled=settled or options.is_met(change, angle, residual),
+            settled=options.is_met(change, angle, residual),
         )
 
     def solution(self, state: State, status: Status) -> Solution:

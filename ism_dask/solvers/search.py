@@ -10,14 +10,7 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.engines import (
-    DeclinedError,
-    Engine,
-    EngineOptions,
-    Problem,
-    as_engine,
-    first_that_serves,
-)
+from ism_dask.engines import DeclinedError, Engine, EngineOptions, Problem, first_that_serves
 from ism_dask.engines.base import PhiEvaluation, ProductEvaluation
 from ism_dask.kernels.base import check_finite
 from ism_dask.linalg.subspaces import RowSpace
@@ -90,7 +83,7 @@ class Search:
     by the saved fit, if there is one.
     """
 
-    engine: str | EngineOptions
+    engine: EngineOptions
     solver: Solver = field(default_factory=ISM)
     on_iteration: Callable[[State], None] | None = field(default=None, repr=False)
     time_limit: TimeLimit = field(default_factory=TimeLimit)
@@ -98,7 +91,7 @@ class Search:
 
     def run(self, problem: Problem, q: int, state: State | None = None) -> Solution:
         """Return the solution, with W (d, q), from `state` or the spectral start."""
-        engines = as_engine(self.engine).engines(problem, q)
+        engines = self.engine.engines(problem, q)
         return first_that_serves(engines, partial(self._solution, q=q, state=state))
 
     def under(self, problem: Problem, solution: Solution) -> Solution:
@@ -110,7 +103,7 @@ class Search:
             there = solution_at(operator, W, status, history, operator.phi(W))
             return with_true_residual(engine, there)
 
-        return first_that_serves(as_engine(self.engine).engines(problem, W.shape[1]), evaluate)
+        return first_that_serves(self.engine.engines(problem, W.shape[1]), evaluate)
 
     def _solution(self, engine: Engine, q: int, state: State | None) -> Solution:
         """Return the solution by an engine that is accurate enough for the status "converged"."""
@@ -213,7 +206,7 @@ def most_constant(q: int) -> int:
     return q + 1
 
 
-def solution_of_whole_space(problem: Problem, options: str | EngineOptions) -> Solution:
+def solution_of_whole_space(problem: Problem, options: EngineOptions) -> Solution:
     """Return the solution with as many new features as `problem` has features.
 
     J is the same for every W, so that every W is a maximum. The W that is returned makes
@@ -226,7 +219,7 @@ def solution_of_whole_space(problem: Problem, options: str | EngineOptions) -> S
         end = ascend(operator.gradient, W, limit=RESIDUAL, max_iter=1)
         return with_true_residual(engine, solution_at(operator, W, end.status, end.history))
 
-    return first_that_serves(as_engine(options).engines(problem, problem.d), evaluate)
+    return first_that_serves(options.engines(problem, problem.d), evaluate)
 
 
 def inverse_gaps(phi: Array, W: Array, eigenvalues: Array) -> Precondition:

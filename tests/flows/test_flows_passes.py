@@ -4,6 +4,7 @@ import math
 import re
 from io import StringIO
 from itertools import groupby
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -36,18 +37,17 @@ def _every_pass(monkeypatch):
     monkeypatch.setattr(flows.progress.watching, "_EVERY", 1e-4)
 
 
-class Clock:
-    """A clock that a test moves on."""
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that a test moves on, by its attribute `now`."""
+    clock = SimpleNamespace(now=0.0)
+    clock.monotonic = lambda: clock.now
+    monkeypatch.setattr(progress, "time", clock)
+    return clock
 
-    now = 0.0
 
-    def __call__(self):
-        return self.now
-
-
-def test_the_time_left_is_shown_from_two_seconds_on():
-    clock = Clock()
-    left, texts = TimeLeft(clock), []
+def test_the_time_left_is_shown_from_two_seconds_on(clock):
+    left, texts = TimeLeft(), []
     for number in range(1, 81):
         clock.now = number / 2
         left.tick(number / 80)
@@ -59,9 +59,8 @@ def test_the_time_left_is_shown_from_two_seconds_on():
 
 
 @pytest.mark.parametrize("fall", [0.5, 0.8, 0.9])
-def test_the_time_left_of_a_residual_that_falls_geometrically(fall):
-    clock = Clock()
-    left, ratios, shares = TimeLeft(clock), [], []
+def test_the_time_left_of_a_residual_that_falls_geometrically(fall, clock):
+    left, ratios, shares = TimeLeft(), [], []
     steps = math.ceil(math.log(1e-4) / math.log(fall))
     residuals = fall ** np.arange(1, steps)
     for number in range(1, steps):

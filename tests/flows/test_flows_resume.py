@@ -101,7 +101,8 @@ def test_a_run_that_was_killed_is_listed_and_goes_on_to_the_same_result(
     if "checkpoint" in at:
         assert f", saved up to {newest.progress}" in output
         assert f"resuming at {newest.progress}" in resumed.out
-        assert newest.iterations >= int(at[-8:]) - 3 or newest.outer is not None
+        steps = sum(len(each.history) for each in newest.runs if each is not None)
+        assert steps >= int(at[-8:]) - 3 or newest.outer is not None
     assert model_hash("cut") == model_hash("whole")
     assert sorted(each.name for each in run_folder("cut").iterdir()) == [".lock", "result"]
     assert here("runs", "--json").answer["unfinished"] == []

@@ -18,7 +18,7 @@ from tally import LONG
 
 from benchmarks.studies.local_maxima import objection
 from ism_dask import ComponentsWarning, PredictiveIKDR, UnsupervisedIKDR, hsic
-from ism_dask.engines import ExactEngine
+from ism_dask.engines import EngineOptions, ExactEngine
 from ism_dask.kernels import KERNELS, Gaussian, Linear, Multiquadric, Polynomial, Squared
 from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.iteration import RESIDUAL, State
@@ -244,7 +244,7 @@ def test_many_weights_are_certified_by_products(monkeypatch):
     X, score = curved(d=6, noise=0)
     for kernel in (Gaussian(1.0), Polynomial(3, 1.0)):
         problem = problem_of(X, np.digitize(score, [0.0, 1.0]), kernel)
-        W = Search("exact").run(problem, 2).W
+        W = Search(EngineOptions("exact")).run(problem, 2).W
         dense = certify_dependence(problem, W)
         monkeypatch.setattr(certificates, "MOST_DENSE", 0)
         near = certify_dependence(problem, W)
@@ -335,7 +335,7 @@ def test_the_distance_from_rows_in_single_precision_is_that_to_the_maximum_in_do
     X = rng.normal(size=(280, 4)).astype(np.float32)
     y = (X[:, 0] + 0.5 * X[:, 1] ** 2 + 0.3 * rng.normal(size=280) > 0.3) + 1 * (X[:, 2] > 0.5)
     problem = problem_of(X, y, Gaussian("median").resolve(X.astype(np.float64)))
-    search, W = Search("exact"), None
+    search, W = Search(EngineOptions("exact")), None
     for _ in range(12):
         solution = search.run(problem, 2, None if W is None else State.from_weights(W))
         W = solution.W
