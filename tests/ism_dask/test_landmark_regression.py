@@ -7,7 +7,7 @@ from dataclasses import replace
 import dask.array as da
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
@@ -52,6 +52,9 @@ def _objective(regression, block, W):
 @given(SEEDS)
 def test_j_and_its_slope_are_those_of_the_definition(seed):
     regression, block, W = _problem(seed)
+    V = regression.landmarks @ W
+    # Nearly equal landmarks, which a fit does not choose, leave J too few digits for differences.
+    assume(np.linalg.cond(regression.kernel.matrix(V, V)) < 1e7)
     value = regression.explained(W)
     assert value.objective == pytest.approx(_objective(regression, block, W), rel=1e-6, abs=1e-9)
 
