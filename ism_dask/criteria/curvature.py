@@ -74,7 +74,7 @@ def block_curvature(
 
     Influences are those of rows, or of groups of them; n is the sum of the weights.
     """
-    terms = _Terms.at_weights(regression, block, tangents)
+    terms = _Terms(regression, block, tangents)
     hessian, influence = terms.gauss_newton()
     influence += terms.leverage_change()
     hessian += terms.second_derivative()
@@ -126,28 +126,20 @@ def wald_pvalue_of(estimate: Array, covariance: Array) -> float:
     return float(stats.chi2.sf(estimate @ inverse @ estimate, len(estimate)))
 
 
-@dataclass(frozen=True, eq=False)
 class _Slope:
     """The slope f'(beta) (n, n) and the second derivative of a term of the kernel, weighted."""
 
-    coupling: float
-    degree: float
-    first: Array
-    second: Array
-
-    @classmethod
-    def at_rows(cls, weight: float, term: PointwiseKernel, Z: Array) -> _Slope:
+    def __init__(self, weight: float, term: PointwiseKernel, Z: Array) -> None:
         beta = term.pairing.between(Z, Z)
-        first = weight * term.slope(beta.copy())
-        pairing = term.pairing
-        return cls(pairing.coupling, pairing.degree, first, term.second_slope(beta, first))
+        self.coupling, self.degree = term.pairing.coupling, term.pairing.degree
+        self.first = weight * term.slope(beta.copy())
+        self.second = term.second_slope(beta, self.first)
 
     def other(self, z: Array) -> Array:
         """Return G (n, n) of a new feature z (n,): `d beta_ij = t_i G_ij + t_j G_ji` along t."""
         return self.coupling * z[None, :] + self.degree * z[:, None]
 
 
-@dataclass(frozen=True, eq=False)
 class _Terms:
     """What the derivatives of the regression on a block have in common.
 
@@ -155,33 +147,18 @@ class _Terms:
     their scales. The `inverse` (n, n) is B, `alpha` (n, r) is B Y, and `noise` is n lambda.
     """
 
-    T: Array
-    Z: Array
-    inverse: Array
-    alpha: Array
-    signs: Array
-    noise: float
-    slopes: list[_Slope]
-
-    @classmethod
-    def at_weights(
-        cls, regression: RidgeRegression, block: RowsInMemory, tangents: Tangents
-    ) -> _Terms:
-        X = block.X.astype(np.float64, copy=False)
-        Z, noise = regression.projected(X, tangents.W), block.size * regression.ridge
-        system = regression.kernel.matrix(Z, Z, resolved=False)
-        system.flat[:: len(Z) + 1] += noise if block.weights is None else noise / block.weights
-        inverse = scipy.linalg.inv(system, overwrite_a=True, assume_a="pos")
-        r = block.Y.shape[1]
-        return cls(
-            X @ tangents.basis,
-            Z,
-            inverse,
-            inverse @ block.Y,
-            np.ones(r) if regression.signs is None else regression.signs,
-            noise,
-            [_Slope.at_rows(weight, term, Z) for weight, term in regression.kernel.terms],
-        )
+    def __init__(
+        self, regression: RidgeRegression, block: RowsInMemory, tangents: Tangents
+    ) -> None:
+        X, kernel = block.X.astype(np.float64, copy=False), regression.kernel
+        self.T, self.Z = X @ tangents.basis, regression.projected(X, tangents.W)
+        self.noise = noise = block.size * regression.ridge
+        system = kernel.matrix(self.Z, self.Z, resolved=False)
+        system.flat[:: len(X) + 1] += noise if block.weights is None else noise / block.weights
+        self.inverse = scipy.linalg.inv(system, overwrite_a=True, assume_a="pos")
+        self.alpha = self.inverse @ block.Y
+        self.signs = np.ones(block.Y.shape[1]) if regression.signs is None else regression.signs
+        self.slopes = [_Slope(weight, term, self.Z) for weight, term in kernel.terms]
 
     @property
     def unexplained(self) -> Array:

@@ -18,7 +18,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from operator import sub
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -43,8 +44,7 @@ _COLUMN_BLOCKS = 4
 _DRAWN, _WORST = 32, 8
 
 
-@dataclass(frozen=True, eq=False)
-class KernelSums:
+class KernelSums(NamedTuple):
     """Sums over rows of weight `size` that a regression needs.
 
     They are those of `F^T D F` (m, m), `F^T D Y` (m, r) and `D Y^2` (r,), where `F = K T` are m
@@ -57,28 +57,9 @@ class KernelSums:
     squares: Array
     size: float
 
-    @classmethod
-    def of_parts(cls, parts: tuple[Array, ...]) -> KernelSums:
-        """Return what `kernel_sums` returned for some rows."""
-        gram, cross, squares, size = parts
-        return cls(gram, cross, squares, float(size))
-
-    def __add__(self, other: KernelSums) -> KernelSums:
-        return KernelSums(
-            self.gram + other.gram,
-            self.cross + other.cross,
-            self.squares + other.squares,
-            self.size + other.size,
-        )
-
     def without(self, other: KernelSums) -> KernelSums:
         """Return the sums over the rows that are not among the `other` ones."""
-        return KernelSums(
-            self.gram - other.gram,
-            self.cross - other.cross,
-            self.squares - other.squares,
-            self.size - other.size,
-        )
+        return KernelSums(*map(sub, self, other))
 
     def coefficients(self, ridge: float) -> Array:
         """Return those (m, r) by which F predicts Y."""
@@ -117,7 +98,7 @@ class LandmarkRegression:
         """
         V = (self.landmarks @ W).astype(np.float64)
         basis = orthonormal_basis(self.kernel, V, self.shards.dtype)
-        sums = KernelSums.of_parts(self.shards.fold(kernel_sums, self.kernel, W, V, basis))
+        sums = KernelSums(*self.shards.fold(kernel_sums, self.kernel, W, V, basis))
         n, gamma = sums.size, sums.coefficients(self.ridge)
         signs = np.ones(gamma.shape[1]) if self.signs is None else self.signs
         objective = float(((gamma * sums.cross).sum(axis=0) * signs).sum()) / n
@@ -167,10 +148,8 @@ def orthonormal_basis(kernel: Kernel, V: Array, dtype: np.dtype[Any]) -> Array:
     return np.asarray(scipy.linalg.solve_triangular(triangle, np.eye(len(M)), lower=True).T)
 
 
-def kernel_sums(
-    piece: LoadedShard, kernel: Kernel, W: Array, V: Array, basis: Array
-) -> tuple[Array, Array, Array, Array]:
-    """Return the fields of the `KernelSums` of a shard, for projected landmarks V (m, q)."""
+def kernel_sums(piece: LoadedShard, kernel: Kernel, W: Array, V: Array, basis: Array) -> KernelSums:
+    """Return the sums over a shard, for projected landmarks V (m, q)."""
     Y, counts = _target(piece)
     gram, cross = np.zeros((len(V), len(V))), np.zeros((len(V), Y.shape[1]))
     # Products of tiny numbers would be subnormal, and slow.
@@ -186,7 +165,7 @@ def kernel_sums(
         # F.T @ F is a symmetric product, at half the cost of any other.
         gram += F.T @ F
         cross += F.T @ (roots * Y[run].astype(K.dtype))
-    return gram, cross, (counts * Y**2).sum(axis=0), counts.sum()
+    return KernelSums(gram, cross, (counts * Y**2).sum(axis=0), float(counts.sum()))
 
 
 def slope_sums(

@@ -7,7 +7,7 @@ width and the ridge without favour, and tell whether another W, such as a networ
 from __future__ import annotations
 
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property, partial, reduce
 from itertools import pairwise
 from operator import add
@@ -56,7 +56,7 @@ def grown(rows: TrainingRows, target: Target, choice: Choice) -> Choice:
             continue
         joined = rows.some(target.keys, joined, RULES.judging_rows)
         most = RULES.landmarks if is_last else RULES.few_landmarks
-        judges = Judges.of_rows(rows, target, sample, joined, most)
+        judges = Judges(rows, target, sample, joined, most)
         candidates = {choice.start: choice.W}
         if not choice.trials and not sample.avoids:
             candidates.setdefault(LINEAR, sample.starts[LINEAR])
@@ -162,38 +162,33 @@ def landmark_regression(
     return LandmarkRegression(shards, pool.X[chosen], exact.kernel, exact.ridge, exact.signs)
 
 
-@dataclass(frozen=True, eq=False)
 class Judges:
-    """Rows that W has not seen, in folds, and other rows, which help to predict them.
+    """Rows (k,) that W has not seen, in folds, and other rows, which help to predict them.
 
     The regressions that judge have `most` landmarks or fewer.
     """
 
-    sample: Sample
-    unseen: list[RowsInMemory]
-    others: list[RowsInMemory]
-    most: int
-
-    @classmethod
-    def of_rows(
-        cls, rows: TrainingRows, target: Target, sample: Sample, unseen: Array, most: int
-    ) -> Judges:
-        """Return the judges of rows (k,) that W has not seen."""
+    def __init__(
+        self, rows: TrainingRows, target: Target, sample: Sample, unseen: Array, most: int
+    ) -> None:
+        self.sample, self.most = sample, most
         others = rows.of_other_groups(rows.counting, unseen)
         others = rows.some(target.keys, others, RULES.predicting_rows)
-        folds = RULES.judging_folds
-        judges, judged = rows.blocks(target, unseen, folds), rows.blocks(target, others, 2 * folds)
-        return cls(sample, judges, judged, most)
+        self.unseen = rows.blocks(target, unseen, RULES.judging_folds)
+        self.others = rows.blocks(target, others, 2 * RULES.judging_folds)
 
     def trial(self, name: str, W: Array, near: Setting) -> Trial:
         """Return the trial of a W with the setting by which the unseen rows are predicted best."""
-        pieces = [_projected(each, W) for each in (*self.unseen, *self.others)]
+        pieces = []
+        for block in (*self.unseen, *self.others):
+            Z = block.X @ W.astype(block.X.dtype, copy=False)
+            pieces.append(LoadedShard(0, Z, {TARGET: block.target_and_weights}))
         n, by_width = sum(len(piece.X) for piece in pieces), dict[float, _Regressions]()
 
         def gains(settings: list[Setting]) -> list[float]:
             new = {each.width: each for each in settings if each.width not in by_width}
             kernels = [self.sample.regression(each).kernel for each in new.values()]
-            calls = [partial(_Regressions.of_pieces, k, pieces, self.most) for k in kernels]
+            calls = [partial(_Regressions, k, pieces, self.most) for k in kernels]
             made = in_threads(calls, n)
             by_width.update(zip(new, made, strict=True))
             losses = [partial(self._loss, by_width[each.width], each) for each in settings]
@@ -227,32 +222,23 @@ class Judges:
         return float(self.sample.base.sums(np.sum(errors, axis=0))[0] + more)
 
 
-@dataclass(frozen=True, eq=False)
 class _Regressions:
-    """The regressions with one kernel that pieces of rows allow, and what landmarks leave out."""
+    """The regressions with one kernel on pieces of projected rows, with landmarks among them."""
 
-    kernel: Kernel
-    V: Array
-    basis: Array
-    sums: list[KernelSums]
-    left_out: float
-
-    @classmethod
-    def of_pieces(cls, kernel: Kernel, pieces: list[LoadedShard], most: int) -> _Regressions:
-        """Return the regressions of projected rows with their Y, with landmarks among them."""
+    def __init__(self, kernel: Kernel, pieces: list[LoadedShard], most: int) -> None:
         Z = np.concatenate([piece.X for piece in pieces])[: RULES.pool_rows]
-        chosen, left_out = landmark_rows(kernel, Z, most, RULES.left_out, np.random.default_rng(0))
-        V = Z[chosen].astype(np.float64)
-        basis = orthonormal_basis(kernel, V, Z.dtype)
-        arguments = kernel, np.eye(Z.shape[1]), V, basis
+        rng = np.random.default_rng(0)
+        chosen, self.left_out = landmark_rows(kernel, Z, most, RULES.left_out, rng)
+        self.kernel, self.V = kernel, Z[chosen].astype(np.float64)
+        self.basis = orthonormal_basis(kernel, self.V, Z.dtype)
+        arguments = kernel, np.eye(Z.shape[1]), self.V, self.basis
         calls = [partial(kernel_sums, piece, *arguments) for piece in pieces]
-        made = in_threads(calls, sum(len(piece.X) for piece in pieces))
-        return cls(kernel, V, basis, [KernelSums.of_parts(each) for each in made], left_out)
+        self.sums = in_threads(calls, sum(len(piece.X) for piece in pieces))
 
     @cached_property
     def total(self) -> KernelSums:
         """The sums over all pieces."""
-        return reduce(add, self.sums)
+        return KernelSums(*(reduce(add, each) for each in zip(*self.sums, strict=True)))
 
     def coefficients(self, left_out: int, ridge: float) -> Array:
         """Return the coefficients (m, r) of the regression without a piece."""
@@ -265,9 +251,3 @@ class _Regressions:
             @ (self.basis @ self.coefficients(number, ridge))
             for number, piece in enumerate(pieces)
         ]
-
-
-def _projected(block: RowsInMemory, W: Array) -> LoadedShard:
-    """Return the rows of a block times W as a shard, with their Y and weights."""
-    Z = block.X @ W.astype(block.X.dtype, copy=False)
-    return LoadedShard(0, Z, {TARGET: block.target_and_weights})
