@@ -219,16 +219,13 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         return {"cluster_centers_": centres[numbers], "labels_": np.argsort(numbers)[labels]}
 
     def _clusters_of(self, X: Array) -> Array:
-        return nearest_centres(normalise_rows(self._embedded_rows(X)), self.cluster_centers_)
-
-    def _embedded_rows(self, X: Array) -> Array:
-        """Return the rows of U (b, k) for rows X (b, d), which need not have been in the fit."""
+        """Return the clusters of rows X (b, d) by their rows of U (b, k)."""
         U = np.empty((X.shape[0], self.embedding_.shape[1]))
         # A block of a lazy array may also have no rows.
         for start in range(0, X.shape[0], _ROWS_AT_ONCE):
             batch = slice(start, start + _ROWS_AT_ONCE)
             U[batch] = self._extension(project(X[batch], *self._projection))[:, :-1]
-        return U
+        return nearest_centres(normalise_rows(U), self.cluster_centers_)
 
     def _check_clusters(self, n: int) -> None:
         """Raise a ValueError if a parameter does not suit n rows."""

@@ -80,9 +80,21 @@ class DependenceRows:
 
     @cached_property
     def shards(self) -> Shards:
-        """The rows, in the precision that the kernel needs."""
-        shards = self.prepared.shards
-        is_double = _needs_double(self.kernel, self.sample, shards.dtype)
+        """The rows, in the precision that the kernel needs.
+
+        Single precision is too coarse if distances are far smaller than the lengths of the rows, or
+        if the kernel is so wide that it is almost constant. A kernel that is almost constant in
+        double precision too is an error.
+        """
+        shards, sample = self.prepared.shards, self.sample
+        size = float(np.einsum("ij,ij->", sample, sample)) / len(sample)
+        worst_loss = max(_precision_loss(term, size, sample) for _, term in self.kernel.terms)
+        if float(np.finfo(np.float64).eps) * worst_loss >= 1.0:
+            _raise_constant(self.kernel, size, shards.dtype)
+        limits: Any = np.finfo(shards.dtype)
+        eps = float(limits.eps)
+        squares_fit = float(limits.tiny) < eps**2 * size < eps**4 * float(limits.max)
+        is_double = not squares_fit or eps * worst_loss > _SINGLE_SHARE
         return shards.in_double() if is_double else shards
 
     @property
@@ -113,24 +125,6 @@ class DependenceRows:
         prepared = self.prepared
         space = RowSpace(prepared.n_varying, prepared.n_constant, prepared.basis)
         return {"sample": self.sample, "seed": self.seed, "space": space}
-
-
-def _needs_double(kernel: Kernel, sample: Array, dtype: np.dtype[Any]) -> bool:
-    """Return whether `dtype`, that of the rows, is too coarse to distinguish typical rows.
-
-    Single precision is too coarse if distances are far smaller than the lengths of the rows, or
-    if the kernel is so wide that it is almost constant. A kernel that is almost constant in
-    double precision too is an error. The kernel is resolved, and the sample (s, d) are some rows in
-    double precision.
-    """
-    size = float(np.einsum("ij,ij->", sample, sample)) / len(sample)
-    worst_loss = max(_precision_loss(term, size, sample) for _, term in kernel.terms)
-    if float(np.finfo(np.float64).eps) * worst_loss >= 1.0:
-        _raise_constant(kernel, size, dtype)
-    limits: Any = np.finfo(dtype)
-    eps = float(limits.eps)
-    squares_fit = float(limits.tiny) < eps**2 * size < eps**4 * float(limits.max)
-    return not squares_fit or eps * worst_loss > _SINGLE_SHARE
 
 
 def _raise_constant(kernel: Kernel, size: float, dtype: np.dtype[Any]) -> None:

@@ -262,9 +262,7 @@ def distinct_rows(X: Any) -> tuple[Array, Array]:
     counts[first] = 1.0
     keys = _invariant_keys(X, counts, np.zeros(len(X)))[first]
     order = np.argsort(keys, kind="stable")
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    return first[order], rank[of_each]
+    return first[order], np.argsort(order)[of_each]
 
 
 def _invariant_keys(X: Array, counts: Array, shifts: Array) -> Array:

@@ -24,7 +24,6 @@ from ism_dask.estimators.training_rows import LAW, MEAN, Target, TrainingRows
 from ism_dask.kernels import as_kernel
 from ism_dask.linalg.eigen import largest_eigenvalue_outside
 from ism_dask.observe import current_fit, fit_watcher
-from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.fit_report import DimensionTrial
 from ism_dask.records.iteration import Solution
 from ism_dask.rows.execution import on_this_machine
@@ -49,11 +48,12 @@ AUTO: Any = "auto"
 
 def fit_prediction(problem: SupervisedProblem) -> dict[str, Any]:
     """Return the fitted attributes of the W for which X W predicts y best."""
-    saved_fit, is_new = current_fit(), problem.earlier is None
+    solver, saved_fit = as_solver(problem.parameters.solver), current_fit()
+    time_limit, is_new = TimeLimit(solver.max_seconds, saved_fit), problem.earlier is None
+    climb = partial(_last_steps, max_iter=solver.max_iter, saved_fit=saved_fit)
     # Tasks of a cluster would take longer for few rows.
     with on_this_machine() if problem.X.shape[0] < MANY_ROWS else nullcontext():
-        rows, q = _first_rows(problem, saved_fit)
-        climb = partial(_last_steps, problem, saved_fit=saved_fit)
+        rows, q = _first_rows(problem, time_limit)
         # Rows that W has not seen choose how many features there are, what of y to predict, from
         # which start, and with which width and ridge; rows that join choose the last two anew.
         target, choice = (_new_choice if is_new else _earlier_choice)(problem, rows, q)
@@ -68,15 +68,12 @@ def fit_prediction(problem: SupervisedProblem) -> dict[str, Any]:
         return _attributes(problem, rows, target, choice, ascent, before=(first, objective))
 
 
-def training_rows(problem: SupervisedProblem, time_limit: TimeLimit | None = None) -> TrainingRows:
+def training_rows(problem: SupervisedProblem) -> TrainingRows:
     """Return the prepared rows of a problem, with all features."""
-    parameters = problem.parameters
-    kernel, seed = as_kernel(parameters.kernel), seed_of(parameters.random_state)
-    limit = time_limit or TimeLimit()
+    kernel, seed = as_kernel(problem.parameters.kernel), seed_of(problem.parameters.random_state)
     with on_this_machine() if fits_memory(problem.X.shape) else nullcontext():
-        prepared = problem.prepared(kernel)
-        targets, weights, groups = problem.targets, problem.weights, problem.groups
-        return TrainingRows(prepared, targets, weights, kernel, seed, limit, groups)
+        prepared, targets = problem.prepared(kernel), problem.targets
+        return TrainingRows(prepared, targets, problem.weights, kernel, seed, groups=problem.groups)
 
 
 def with_features(problem: SupervisedProblem, rows: TrainingRows, chosen: Array) -> TrainingRows:
@@ -85,30 +82,24 @@ def with_features(problem: SupervisedProblem, rows: TrainingRows, chosen: Array)
         return replace(rows, prepared=problem.prepared(rows.kernel, chosen))
 
 
-def _first_rows(
-    problem: SupervisedProblem, saved_fit: CheckpointedFit | None
-) -> tuple[TrainingRows, int]:
+def _first_rows(problem: SupervisedProblem, time_limit: TimeLimit) -> tuple[TrainingRows, int]:
     """Return the rows of the choices, and the given or the usual number of new features."""
-    parameters = problem.parameters
-    time_limit = TimeLimit(as_solver(parameters.solver).max_seconds, saved_fit)
-    rows, most = training_rows(problem, time_limit), parameters.max_features
-    q = problem.n_components(rows.prepared)
-    rows.prepared.check_varying(q)
-    # Of many features, W may use those that explain most of y by themselves.
-    is_limited = most not in (None, AUTO) and problem.earlier is None
-    if is_limited and rows.prepared.has_many_features:
-        rows = with_features(problem, rows, _best_alone(rows, q))
+    rows = replace(training_rows(problem), time_limit=time_limit)
+    prepared, most = rows.prepared, problem.parameters.max_features
+    q = problem.n_components(prepared)
+    prepared.check_varying(q)
+    varying = np.flatnonzero(prepared.affine.varying)
+    # A fit to all of many features would find y in any of many directions.
+    are_many = len(varying) * RULES.many_features_rows > rows.n_rows
+    if are_many and most not in (None, AUTO) and problem.earlier is None:
+        # W may use those that explain most of y by themselves.
+        sample, features = rows.sample(rows.first_target, q), prepared.features
+        columns, weights = sample.rows.X @ features[:, varying], sample.rows.weights
+        shares = marginal_shares(columns, sample.explained_columns, weights)
+        count = max(q + 1, sample.rows.n_rows // RULES.rows_per_feature)
+        best = varying[np.argsort(-shares, kind="stable")[:count]]
+        rows = with_features(problem, rows, np.isin(np.arange(features.shape[1]), best))
     return rows, q
-
-
-def _best_alone(rows: TrainingRows, q: int) -> Array:
-    """Return which features (d,) explain most of y by themselves."""
-    sample, features = rows.sample(rows.first_target, q), rows.prepared.features
-    varying, some = np.flatnonzero(rows.prepared.affine.varying), sample.rows
-    shares = marginal_shares(some.X @ features[:, varying], sample.explained_columns, some.weights)
-    count = max(q + 1, some.n_rows // RULES.rows_per_feature)
-    best = varying[np.argsort(-shares, kind="stable")[:count]]
-    return np.isin(np.arange(features.shape[1]), best)
 
 
 def _new_choice(problem: SupervisedProblem, rows: TrainingRows, q: int) -> tuple[Target, Choice]:
@@ -180,22 +171,16 @@ def _earlier_choice(
 
 
 def _last_steps(
-    problem: SupervisedProblem,
-    rows: TrainingRows,
-    target: Target,
-    choice: Choice,
-    *,
-    saved_fit: CheckpointedFit | None,
+    rows: TrainingRows, target: Target, choice: Choice, **options: Any
 ) -> tuple[Solution, Choice]:
     """Return the ascent over all rows from the choice's W (r, q), and the choice with its W.
 
-    Its steps are saved; what precedes them is repeated, to the same bits.
+    Its steps are saved; what precedes them is repeated, to the same bits. `options` are those of
+    `ascend`.
     """
-    options: dict[str, Any] = {
-        "max_iter": 0 if choice.is_start else as_solver(problem.parameters.solver).max_iter,
-        "saved_fit": saved_fit,
-        "on_iteration": fit_watcher().on_iteration,
-    }
+    options["on_iteration"] = fit_watcher().on_iteration
+    if choice.is_start:
+        options["max_iter"] = 0
     if rows.are_one_block:
         evaluate = partial(choice.regression.explained, rows.block(target, rows.counting))
         options |= {"time_limit": rows.time_limit}
@@ -204,9 +189,8 @@ def _last_steps(
         ascent = replace(ascent, report=report)
     else:
         ascent = climbed(rows, target, choice, **options)
-    turned, scales = diagonalised(ascent), choice.scales
-    if scales is not None:
-        scales = _turned_scales(scales, ascent.W, turned.W)
+    turned = diagonalised(ascent)
+    scales = _turned_scales(choice.scales, ascent.W, turned.W)
     choice = replace(choice, W=turned.W, scales=scales)
     return replace(turned, status=Status.START) if choice.is_start else turned, choice
 
@@ -252,9 +236,7 @@ def _attributes(
     eigengap = float(np.linalg.eigvalsh(W.T @ phi @ W)[0]) - outside
     solution = replace(ascent, eigengap=eigengap)
     turned = rotated(solution, prepared, problem.parameters.rotation)
-    scales = choice.scales
-    if scales is not None:
-        scales = _turned_scales(scales, W, turned.W)
+    scales = _turned_scales(choice.scales, W, turned.W)
     evaluate = partial(replace(regression, scales=scales).explained, sample.rows)
     parts = contributions(evaluate, turned.W, solution.objective)
     avoided = None
@@ -292,7 +274,9 @@ def _attributes(
     }
 
 
-def _turned_scales(scales: Array, before: Array, after: Array) -> Array:
-    """Return the scales (q, q) for another basis (d, q) of the span of W (d, q) before."""
+def _turned_scales(scales: Array | None, before: Array, after: Array) -> Array | None:
+    """Return the scales (q, q), if any, for another basis (d, q) of the span of W (d, q) before."""
+    if scales is None:
+        return None
     turn = after.T @ before
     return np.asarray(turn @ scales @ turn.T)

@@ -30,7 +30,6 @@ from ism_dask.rows.raw import (
     is_sparse,
 )
 from ism_dask.rows.shards import Shards, cut
-from ism_dask.selection.rules import RULES
 
 # A direction of the row space whose size is below this many roundings of the rows is rounding.
 _ROUNDINGS = 16
@@ -81,11 +80,6 @@ class Prepared:
     def n_constant(self) -> int:
         """Number of directions that W may use and in which the rows are constant."""
         return 0 if self.varying_only else len(self.affine.varying) - self.n_varying
-
-    @property
-    def has_many_features(self) -> bool:
-        """Whether a fit to all features would find y in any of many directions."""
-        return int(self.affine.varying.sum()) * RULES.many_features_rows > self.shards.n_rows
 
     def check_varying(self, q: int) -> None:
         """Raise a ValueError if the rows vary in fewer than q directions."""

@@ -104,6 +104,7 @@ class SupervisedProblem:
     gaps: Mapping[str, Array | None] = field(default_factory=dict)
     others: RowsWithoutY | None = None
     places: Array | None = None
+    _dependences: dict[tuple[str, bool], Dependence] = field(default_factory=dict, init=False)
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -120,10 +121,6 @@ class SupervisedProblem:
     def dependence(self) -> Dependence:
         """The dependence that W is to explain."""
         return self.dependence_on(target_name(self.y, self.parameters.target))
-
-    @cached_property
-    def _dependences(self) -> dict[tuple[str, bool], Dependence]:
-        return {}
 
     def dependence_on(self, reading: str, *, of_ranks: bool = False) -> Dependence:
         """Return the dependence to explain, for a reading of y; each is computed once."""

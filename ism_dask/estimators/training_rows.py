@@ -87,25 +87,21 @@ def _target(name: str, y: Array, reading: str, counts: Array, dependence: Depend
     if reading in NUMERIC_KERNELS:
         U = _leading(U, counts, min(RULES.law_functions, U.shape[1]))
     U = _oriented(U) if reading == "linear" else U
-    Y, keys = _unit(U, counts), _keys(y, reading, _leading(U, counts, 1))
+    Y = _unit(U, counts)
+    # Rows of similar y have similar keys, whatever its sign or class names.
+    if y.ndim > 1:
+        keys = _leading(U, counts, 1)
+    elif reading in CLASS_TARGETS:
+        _, firsts, codes = np.unique(y, return_index=True, return_inverse=True)
+        keys = np.argsort(np.argsort(firsts))[codes].astype(np.float64)[:, None]
+    else:
+        keys = near_zero(y).astype(np.float64)[:, None]
+    keys = (keys if reading in CLASS_TARGETS else _oriented(keys))[:, 0]
     if not isinstance(dependence, AvoidingDependence):
         return Target(name, Y, keys)
     S = _unit(_columns(dependence.avoided), counts)
     signs = np.repeat([1.0, -dependence.weight], [Y.shape[1], S.shape[1]])
     return Target(name, np.hstack([Y, S]), keys, signs)
-
-
-def _keys(y: Array, reading: str, leading: Array) -> Array:
-    """Return keys (n,) by which rows of similar y are similar, whatever its sign or class names.
-
-    Several columns of y have their `leading` function (n, 1).
-    """
-    if y.ndim > 1:
-        return leading[:, 0] if reading in CLASS_TARGETS else _oriented(leading)[:, 0]
-    if reading not in CLASS_TARGETS:
-        return _oriented(near_zero(y).astype(np.float64)[:, None])[:, 0]
-    _, firsts, codes = np.unique(y, return_index=True, return_inverse=True)
-    return np.argsort(np.argsort(firsts))[codes].astype(np.float64)
 
 
 def _oriented(columns: Array) -> Array:
@@ -153,6 +149,8 @@ class TrainingRows:
     seed: int
     time_limit: TimeLimit = field(default_factory=TimeLimit)
     groups: Array | None = None
+    _samples: dict[tuple[str, int], Sample] = field(default_factory=dict, init=False)
+    _shards: dict[str, Shards] = field(default_factory=dict, init=False)
 
     @property
     def first_target(self) -> Target:
@@ -178,10 +176,6 @@ class TrainingRows:
                 self.time_limit,
             )
         return self._samples[key]
-
-    @cached_property
-    def _samples(self) -> dict[tuple[str, int], Sample]:
-        return {}
 
     @cached_property
     def _first(self) -> tuple[Array, RowsInMemory]:
@@ -253,7 +247,9 @@ class TrainingRows:
         """Return some of the rows (k,), in ascending order, as one block."""
         facts = (self.weights, self.groups)
         weights, groups = (None if fact is None else fact[rows] for fact in facts)
-        X = self._read(shards or self._precise, rows)
+        # A cluster need not send rows that are here.
+        with on_this_machine() if self._are_here else nullcontext():
+            X = (shards or self._precise).rows(rows)
         return RowsInMemory(X, target.Y[rows], weights, groups, rows)
 
     def blocks(self, target: Target, rows: Array, count: int) -> list[RowsInMemory]:
@@ -275,15 +271,6 @@ class TrainingRows:
             shards = shards.with_rows(TARGET, whole.target_and_weights).persisted()
             self._shards[target.name] = shards
         return self._shards[target.name]
-
-    @cached_property
-    def _shards(self) -> dict[str, Shards]:
-        return {}
-
-    def _read(self, shards: Shards, rows: Array) -> Array:
-        """Return some of the rows (k,); a cluster need not send those that are here."""
-        with on_this_machine() if self._are_here else nullcontext():
-            return shards.rows(rows)
 
     @property
     def _are_here(self) -> bool:

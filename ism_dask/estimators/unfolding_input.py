@@ -81,7 +81,10 @@ def sizes(
 
 
 def checked_side(y: Any, n: int, target: str) -> Array | None:
-    """Return y (n,) or (n, t) as an array; raise a ValueError if it does not fit n rows."""
+    """Return y (n,) or (n, t) as an array, a thin factor as columns of float64.
+
+    Raise a ValueError if it does not fit n rows.
+    """
     if y is None:
         if target != "auto":
             raise ValueError(
@@ -89,7 +92,16 @@ def checked_side(y: Any, n: int, target: str) -> Array | None:
                 "unfolding without y"
             )
         return None
-    given = _checked_factor(y) if target == _FACTOR else column_target(y)
+    if target != _FACTOR:
+        given = column_target(y)
+    else:
+        given = finite_numbers(as_dense(y))
+        given = given.reshape(len(given), -1)
+        if not np.ptp(given, axis=0).any():
+            raise ValueError(
+                "each column of `y` is constant, so that its centred kernel is 0; expected a "
+                "factor that differs between rows, or y=None"
+            )
     check_consistent_length(np.empty(n), given)
     return given
 
@@ -102,15 +114,3 @@ def side_kernel(n: int, y: Array | None, target: str) -> SideKernel:
         return FactorKernel(y - y.mean(axis=0))
     rng = np.random.default_rng(0)  # a gaussian kernel draws nothing
     return FactorKernel(factor_of_target(y, target, "gaussian", rng))
-
-
-def _checked_factor(y: Any) -> Array:
-    """Return a thin factor y (n,) or (n, r) as columns of float64."""
-    factor = finite_numbers(as_dense(y))
-    factor = factor.reshape(len(factor), -1)
-    if not np.ptp(factor, axis=0).any():
-        raise ValueError(
-            "each column of `y` is constant, so that its centred kernel is 0; expected a factor "
-            "that differs between rows, or y=None"
-        )
-    return factor

@@ -254,17 +254,12 @@ def intervals(
         turned = [prepared.lift(maximum.tangents.turned(each).T) for each in turns]
         replicates = [each / prepared.affine.scale for each in turned]
         tests = ColumnTests(maximum, problem.parameters.components_)
-        pvalues = np.maximum(tests.pvalues(), _unseen_pvalue(fitted))
+        pvalues, trials = tests.pvalues(), fitted.report_.trials
+        if trials and trials[0].error != 0.0:
+            # None is below that of the hypothesis that W predicts nothing of y in unseen rows.
+            pvalues = np.maximum(pvalues, stats.norm.sf(trials[0].explained / trials[0].error))
         doubts = tuple(_doubts(problem, tests))
     return Intervals.from_replicates(fitted.on_host(), replicates, pvalues, doubts)
-
-
-def _unseen_pvalue(fitted: PredictiveIKDR) -> float:
-    """Return the p-value of the hypothesis that W predicts nothing of y in unseen rows."""
-    trials = fitted.report_.trials
-    if not trials or trials[0].error == 0.0:
-        return 0.0
-    return float(stats.norm.sf(trials[0].explained / trials[0].error))
 
 
 def _doubts(problem: SupervisedProblem, tests: ColumnTests) -> Iterator[str]:

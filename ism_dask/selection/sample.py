@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import product
-from typing import TypeVar
 
 import numpy as np
 
@@ -21,8 +20,6 @@ from ism_dask.selection.starts import START_NAMES, starts_by_name
 from ism_dask.solvers.ascent import Precondition, ascend_roughly
 from ism_dask.solvers.base import TimeLimit
 from ism_dask.threads import in_threads
-
-_Cell = TypeVar("_Cell")
 
 
 @dataclass(frozen=True)
@@ -179,17 +176,30 @@ class Sample:
         first: tuple[float, float] = (1.0, 1.0),
         least_ridge: float = RULES.ridge_limits[0],
     ) -> tuple[Setting, float]:
-        """Return the setting of largest value, of `near` times factors, and that value.
+        """Return the setting of a grid that is better than its eight neighbours, and its value.
 
-        The search begins at the factors `first`; a width that is not free has the factor 1 alone.
-        After the time limit it ends there.
+        `values` returns the values of some settings, the larger the better; those of the grid are
+        `near` times factors. The search begins at the factors `first`; a width that is not free has
+        the factor 1 alone. After the time limit it ends there.
         """
         width, ridge = first if self.width_is_free else (1.0, first[1])
         widths = widths if self.width_is_free else (1.0,)
         if self.time_limit.is_over:
             widths, ridges = (width,), (ridge,)
-        grid = [[near.times(each, factor, least_ridge) for factor in ridges] for each in widths]
-        return climbed_grid(grid, values, (widths.index(width), ridges.index(ridge)))
+        grid = {
+            (i, j): near.times(widths[i], ridges[j], least_ridge)
+            for i, j in product(range(len(widths)), range(len(ridges)))
+        }
+        here, value_at = (widths.index(width), ridges.index(ridge)), dict[tuple[int, int], float]()
+        while True:
+            around = [(here[0] + i, here[1] + j) for i, j in product((0, -1, 1), repeat=2)]
+            cells = [cell for cell in around if cell in grid]
+            new = [cell for cell in cells if cell not in value_at]
+            value_at.update(zip(new, values([grid[cell] for cell in new]), strict=True))
+            best = max(cells, key=value_at.__getitem__)
+            if best == here:
+                return grid[here], value_at[here]
+            here = best
 
 
 def share_explained(Z: Array, Y: Array, keys: Array) -> float:
@@ -206,26 +216,3 @@ def share_explained(Z: Array, Y: Array, keys: Array) -> float:
     calls = [partial(sample.part(part).leave_one_out, W, setting) for part in parts]
     losses = np.concatenate(in_threads(calls, len(Z)))
     return 1.0 - float(losses.mean() / (Y**2).sum(axis=1).mean())
-
-
-def climbed_grid(
-    cells: Sequence[Sequence[_Cell]],
-    values: Callable[[list[_Cell]], list[float]],
-    first: tuple[int, int],
-) -> tuple[_Cell, float]:
-    """Return the cell of a grid that is better than its eight neighbours, and its value.
-
-    `values` returns the values of some cells, the larger the better; `first` are the row and the
-    column of the first cell.
-    """
-    value_at: dict[tuple[int, int], float] = {}
-    here = first
-    while True:
-        near = [(here[0] + i, here[1] + j) for i, j in product((0, -1, 1), repeat=2)]
-        near = [(i, j) for i, j in near if 0 <= i < len(cells) and 0 <= j < len(cells[0])]
-        new = [each for each in near if each not in value_at]
-        value_at.update(zip(new, values([cells[i][j] for i, j in new]), strict=True))
-        best = max(near, key=value_at.__getitem__)
-        if best == here:
-            return cells[here[0]][here[1]], value_at[here]
-        here = best

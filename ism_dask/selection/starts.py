@@ -60,7 +60,7 @@ def starts_by_name(
         "gradients": lambda: largest_pairs(moments()[1], q)[1],
         LINEAR: lambda: linear_directions(X, weights()),
         "partial least squares": lambda: partial_least_squares(X, Y),
-        "directional regression": lambda: directional_regression(X, _slices(keys), q),
+        "directional regression": lambda: directional_regression(X, keys, q),
         "waves": lambda: wave_direction(X, Y - X @ weights()),
     }
     starts = {}
@@ -177,9 +177,15 @@ class _Waves:
         return self._X.T @ turned * np.float32(2 / len(turned))
 
 
-def directional_regression(X: Array, slices: Array, q: int) -> Array:
-    """Return the subspace (d, q) in which slices differ in mean or variance (Li and Wang 2007)."""
+def directional_regression(X: Array, keys: Array, q: int) -> Array:
+    """Return the subspace (d, q) in which slices differ in mean or variance (Li and Wang 2007).
+
+    The slice of a row is its key if there are few keys (m,), else its rank by them cut in ten.
+    """
     m, d = X.shape
+    distinct, slices = np.unique(keys, return_inverse=True)
+    if len(distinct) > max(RULES.slices, m // RULES.slices):
+        slices = np.argsort(np.argsort(keys, kind="stable")) * RULES.slices // m
     values, vectors = scipy.linalg.eigh(X.T @ X / m)
     ridge = RULES.whitening_ridge * float(values.mean())
     whitening = vectors / np.sqrt(np.maximum(values, 0.0) + ridge)
@@ -201,16 +207,6 @@ def _squared_departure(rows: Array) -> Array:
         return np.asarray(rows.T @ ((rows @ rows.T / n - 2.0 * np.eye(n)) @ rows) / n + np.eye(d))
     departure = rows.T @ rows / n - np.eye(d)
     return np.asarray(departure @ departure)
-
-
-def _slices(keys: Array) -> Array:
-    """Return the slice of each row: its key if there are few keys, else its rank cut in ten."""
-    distinct, codes = np.unique(keys, return_inverse=True)
-    if len(distinct) <= max(RULES.slices, len(keys) // RULES.slices):
-        return codes
-    ranks = np.empty(len(keys), dtype=int)
-    ranks[np.argsort(keys, kind="stable")] = np.arange(len(keys))
-    return ranks * RULES.slices // len(keys)
 
 
 def network_directions(rows: RowsInMemory, q: int, seed: int) -> Array:

@@ -65,19 +65,18 @@ def own_scales(rows: RowsInMemory, regression: RidgeRegression, W: Array) -> Arr
     """Return the scales A (q, q) of the largest evidence for a regression on X W A.
 
     A is symmetric and positive semi-definite; W (d, q) and the ridge are held fixed. Only A is
-    free: evidence over all weights of W would overfit.
+    free: evidence over all weights of W would overfit. The regression has no scales yet.
     """
     projected = replace(rows, X=rows.X.astype(np.float64, copy=False) @ W)
-    usual, q = replace(regression, scales=None), W.shape[1]
-    begin = np.eye(q) if regression.scales is None else regression.scales
+    q = W.shape[1]
 
     def loss(entries: Array) -> tuple[float, Array]:
-        value = usual.evident(projected, entries.reshape(q, q))
+        value = regression.evident(projected, entries.reshape(q, q))
         return -value.objective, -2.0 * value.product.ravel()
 
     found = scipy.optimize.minimize(
         loss,
-        begin.ravel(),
+        np.eye(q).ravel(),
         jac=True,
         method="L-BFGS-B",
         bounds=[(-RULES.largest_scale, RULES.largest_scale)] * q**2,
