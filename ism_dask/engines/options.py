@@ -70,12 +70,9 @@ class EngineOptions:
             raise ValueError(
                 f"`engine`={self.name!r} cannot serve this problem: {reason}; try engine='auto'"
             )
-        kinds = [
-            kind
-            for name, kind in ENGINES.items()
-            if name == self.name
-            or (self.name == "auto" and not kind.refusal(problem, q) and kind.advised(problem, q))
-        ]
+        kinds = [kind for kind in ENGINES.values() if self.name in {kind.name, "auto"}]
+        if self.name == "auto":
+            kinds = [k for k in kinds if not k.refusal(problem, q) and k.advised(problem, q)]
         return [
             LandmarkEngine(problem, q, self.tol) if kind is LandmarkEngine else kind(problem, q)
             for kind in kinds

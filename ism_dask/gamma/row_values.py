@@ -282,8 +282,7 @@ class Device:
         """
         if not get_config()["array_api_dispatch"] or not is_foreign(array):
             return None
-        is_of_pytorch = _is_of_pytorch(array)
-        xp = sys.modules["torch"] if is_of_pytorch else array.__array_namespace__()
+        xp = sys.modules["torch"] if _is_of_pytorch(array) else array.__array_namespace__()
         device = cls(xp, array.device)
         try:
             xp.asarray(np.zeros(1), device=device.device)

@@ -90,10 +90,10 @@ class PivotedCholesky:
 
     def __init__(self, columns: Callable[[Array], Array], diagonal: Array) -> None:
         self._columns = columns
-        self._memory, self._floor = np.empty((0, len(diagonal))), 0.0
+        self._memory, self._floor = np.empty((0, 0)), 0.0
         self.pivots: list[int] = []
-        self.left = diagonal
-        self._raise_floor(diagonal)
+        self.left = np.empty(0)
+        self.append(np.empty((len(diagonal), 0)), diagonal)
 
     @property
     def size(self) -> int:
@@ -141,14 +141,11 @@ class PivotedCholesky:
     def append(self, rows: Array, diagonal: Array) -> Array:
         """Add rows to the matrix, with their rows (b, m) of F; return their indices (b,)."""
         first = len(self.left)
-        self._raise_floor(diagonal)
+        self._floor = max(self._floor, _ROUNDING_SHARE * float(diagonal.max(initial=0.0)))
         self._memory = np.hstack([self._memory[: self.size], rows.T])
         remainder = np.maximum(diagonal - (rows**2).sum(axis=1), 0.0)
         self.left = np.concatenate([self.left, remainder])
         return np.arange(first, len(self.left))
-
-    def _raise_floor(self, diagonal: Array) -> None:
-        self._floor = max(self._floor, _ROUNDING_SHARE * float(diagonal.max(initial=0.0)))
 
 
 @contextmanager

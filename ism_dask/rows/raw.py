@@ -10,14 +10,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NewType, Protocol, TypeAlias, TypeGuard, runtime_checkable
+from typing import Any, NewType, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
 from ism_dask._types import Array
-
-# A scipy array or matrix in CSR format.
-Csr: TypeAlias = Any
 
 # Rows of up to this many numbers, of any type, are brought into memory wherever they are stored:
 # MNIST has 47 million.
@@ -139,14 +136,14 @@ def filled(X: Any, means: Array) -> Any:
 
 
 class SparseRows:
-    """A `RowSource` of sparse rows with few columns: it makes those dense that a task reads."""
+    """A `RowSource` of rows in CSR format with few columns: it makes those dense that are read."""
 
-    def __init__(self, X: Csr, chunk_rows: int) -> None:
+    def __init__(self, X: Any, chunk_rows: int) -> None:
         self._X, self.chunk_rows = X, chunk_rows
         self.shape: tuple[int, int] = X.shape
         self.dtype: np.dtype[Any] = X.dtype
 
-    def part(self, start: int, stop: int) -> Csr:
+    def part(self, start: int, stop: int) -> Any:
         """Return rows `start` to `stop`, sparse, without a copy of their numbers."""
         from scipy.sparse import csr_array  # noqa: PLC0415 - as in `is_sparse`
 

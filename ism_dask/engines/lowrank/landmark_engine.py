@@ -124,20 +124,17 @@ class LandmarkEngine(Engine):
             return super().finer()
         tol = _FINER_FACTOR * self.tol
         is_least = tol < _LEAST_TOL_SHARE * self._user_tol
-        return None if is_least else self._with_tol(self.problem, tol)
+        return None if is_least else self._same_kind(self.problem, tol)
 
-    def _same_kind(self, problem: Problem) -> LandmarkEngine:
-        return self._with_tol(problem, self.tol)
-
-    def _with_tol(self, problem: Problem, tol: float) -> LandmarkEngine:
-        other = type(self)(problem, self.q, tol)
+    def _same_kind(self, problem: Problem, tol: float | None = None) -> LandmarkEngine:
+        other = type(self)(problem, self.q, tol or self.tol)
         other.note, other._user_tol, other._chosen = self.note, self._user_tol, self._chosen
         return other
 
     def steady(self, W: Array) -> LandmarkEngine:
         """Return the engine that has the same rows as landmarks for every W: those for W (d, k)."""
         factors = self._term_factors((self.sample @ W.astype(self.sample.dtype)).astype(np.float64))
-        other = self._with_tol(self.problem, self.tol)
+        other = self._same_kind(self.problem)
         other._chosen = [
             each.chosen if isinstance(each, SampledLandmarks) else None for each in factors
         ]

@@ -66,7 +66,12 @@ class Nystrom:
         """
         matrix = unit_slope_between(term, points, points)
         size = float(np.diag(matrix).max(initial=0.0))
-        raised = len(points) * entry_roundings(term, points) * _UNIT * size
+        # A bound on the error of unit slopes, in roundings.
+        roundings = _ENTRY_ROUNDINGS
+        if term.pairing is DISTANCE:
+            cancelled = 4.0 * (points.shape[1] + 4) * float(INNER.own(points).max(initial=0.0))
+            roundings += _STEEPNESS * 2.0 * min(TOLERATED_ROUNDINGS, cancelled / term.resolution)
+        raised = len(points) * roundings * _UNIT * size
         for _ in range(_MOST_RAISES):
             diagonal = raised * np.eye(len(points))
             with suppress(scipy.linalg.LinAlgError):
@@ -95,15 +100,6 @@ class Nystrom:
         return scipy.linalg.solve_triangular(
             self.triangle, slopes.T, trans="T", overwrite_b=True, check_finite=False
         ).T
-
-
-def entry_roundings(term: PointwiseKernel, points: Array) -> float:
-    """Return a bound, in roundings, on the error of unit slopes between points (m, q)."""
-    if term.pairing is not DISTANCE:
-        return _ENTRY_ROUNDINGS
-    cancelled = 4.0 * (points.shape[1] + 4) * float(INNER.own(points).max(initial=0.0))
-    of_beta = 2.0 * min(TOLERATED_ROUNDINGS, cancelled / term.resolution)
-    return _ENTRY_ROUNDINGS + _STEEPNESS * of_beta
 
 
 def unit_slope_between(term: PointwiseKernel, rows: Array, columns: Array) -> Array:
