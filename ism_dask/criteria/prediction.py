@@ -9,7 +9,7 @@ regression of Y (n, r) is `F = lambda tr(Y^T (K + n lambda I)^-1 Y)`, and the cr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -91,11 +91,6 @@ class RidgeRegression:
     ridge: float
     signs: Array | None = None
     scales: Array | None = None
-
-    def with_width(self, factor: float, ridge: float) -> RidgeRegression:
-        """Return the regression with the kernel's width times `factor` and another ridge."""
-        kernel = self.kernel if factor == 1.0 else self.kernel.widened(factor)
-        return replace(self, kernel=kernel, ridge=ridge)
 
     def explained(self, rows: RowsInMemory, W: Array) -> Explained:
         """Return J and Phi W at W (d, q)."""

@@ -81,7 +81,9 @@ class Sample:
 
     def regression(self, setting: Setting) -> RidgeRegression:
         """Return the regression with a width and a ridge."""
-        return self.base.with_width(setting.width, setting.ridge * self.kernel_size)
+        kernel, width = self.base.kernel, setting.width
+        kernel = kernel if width == 1.0 else kernel.widened(width)
+        return replace(self.base, kernel=kernel, ridge=setting.ridge * self.kernel_size)
 
     @cached_property
     def kernel_size(self) -> float:
