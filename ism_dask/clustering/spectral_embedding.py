@@ -160,7 +160,7 @@ class Graph:
         ones = Dependence(Gamma(np.ones(1)), np.ones((shards.n_rows, 1)))
         values = affinity.whole.mapped(ValueAsSlope)
         problem = Problem.from_dependence(shards, values, ones, **parameters)
-        if engine.refusal(problem, 1):
+        if engine.refusal(problem):
             engine = EngineOptions()
         affinity = replace(affinity, narrow=affinity.narrow and not published)
         return cls(affinity, problem, engine, published)

@@ -131,7 +131,7 @@ def landmark_rows(
     Z = Z.astype(np.float64, copy=False)
     diagonal = _own_kernel(kernel, Z)
     trace = float(diagonal.sum())
-    cholesky = PivotedCholesky(lambda rows: kernel.matrix(Z, Z[rows]), diagonal.copy())
+    cholesky = PivotedCholesky(lambda rows: kernel.matrix(Z, Z[rows]), diagonal)
     while cholesky.size < most and (left := float(cholesky.left.sum())) > share * trace:
         drawn = rng.choice(len(Z), _DRAWN, p=cholesky.left / left)
         block = np.concatenate([np.argsort(-cholesky.left)[:_WORST], drawn])

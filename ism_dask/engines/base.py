@@ -148,12 +148,12 @@ class Engine(ABC):
         self._checked_size = 0
 
     @classmethod
-    def refusal(cls, problem: Problem, q: int) -> str | None:
-        """Return why the engine cannot solve `problem` with q columns of W, or None if it can."""
+    def refusal(cls, problem: Problem) -> str | None:
+        """Return why the engine cannot solve `problem`, or None if it can."""
         return None
 
     @classmethod
-    def advised(cls, problem: Problem, q: int) -> bool:
+    def advised(cls, problem: Problem) -> bool:
         """Return whether engine="auto" should consider the engine, if it does not refuse."""
         return True
 

@@ -22,7 +22,7 @@ class ClosedFormEngine(Engine):
     name = "closed_form"
 
     @classmethod
-    def refusal(cls, problem: Problem, q: int) -> str | None:
+    def refusal(cls, problem: Problem) -> str | None:
         """Return a reason if the slope of the kernel varies, otherwise None."""
         if all(t.constant_slope and not t.per_row_width for _, t in problem.kernel.terms):
             return None

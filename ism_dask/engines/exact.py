@@ -36,7 +36,7 @@ class ExactEngine(Engine):
     def phi0(self) -> Array:
         """Return Phi0, the matrix of the start, by its closed form unless rows have own widths."""
         linearised = self.problem.linearised()
-        if ClosedFormEngine.refusal(linearised, self.q) is None:
+        if ClosedFormEngine.refusal(linearised) is None:
             return ClosedFormEngine(linearised, self.q).phi0()
         return ExactEngine(linearised, self.q).phi(np.zeros((linearised.d, 1))).phi
 

@@ -52,10 +52,10 @@ class EngineOptions:
         check_choice("`engine`", self.name, ["auto", *ENGINES])
         check_open_interval("`tol` of an engine", self.tol, 0, 1)
 
-    def refusal(self, problem: Problem, q: int) -> str | None:
-        """Return why the engine cannot solve `problem` with q columns of W, or None if it can."""
+    def refusal(self, problem: Problem) -> str | None:
+        """Return why the engine cannot solve `problem`, or None if it can."""
         # The exact engine, which "auto" may take, can solve every problem.
-        return None if self.name == "auto" else ENGINES[self.name].refusal(problem, q)
+        return None if self.name == "auto" else ENGINES[self.name].refusal(problem)
 
     def engines(self, problem: Problem, q: int) -> list[Engine]:
         """Return the engines that may solve `problem` for q columns of W, the cheapest first.
@@ -65,14 +65,14 @@ class EngineOptions:
         ValueError
             If the engine was chosen by the user and cannot solve the problem.
         """
-        reason = self.refusal(problem, q)
+        reason = self.refusal(problem)
         if reason:
             raise ValueError(
                 f"`engine`={self.name!r} cannot serve this problem: {reason}; try engine='auto'"
             )
         kinds = [kind for kind in ENGINES.values() if self.name in {kind.name, "auto"}]
         if self.name == "auto":
-            kinds = [k for k in kinds if not k.refusal(problem, q) and k.advised(problem, q)]
+            kinds = [k for k in kinds if not k.refusal(problem) and k.advised(problem)]
         return [
             LandmarkEngine(problem, q, self.tol) if kind is LandmarkEngine else kind(problem, q)
             for kind in kinds

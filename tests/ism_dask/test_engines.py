@@ -66,7 +66,7 @@ def _expected(kernel, target):
 
 
 def _is_served(engine, kernel, target):
-    return ENGINES[engine].refusal(_problem(kernel, target), Q) is None
+    return ENGINES[engine].refusal(_problem(kernel, target)) is None
 
 
 CASES = [each for each in product(ENGINES, ALL, TARGETS) if _is_served(*each)]

@@ -75,7 +75,7 @@ class LandmarkEngine(Engine):
         self._last: EvaluationAtW | None = None
 
     @classmethod
-    def refusal(cls, problem: Problem, q: int) -> str | None:
+    def refusal(cls, problem: Problem) -> str | None:
         """Return a reason if slopes have no low-rank factor or do not give J, otherwise None."""
         for _, term in problem.kernel.terms:
             name = type(term).__name__
@@ -86,7 +86,7 @@ class LandmarkEngine(Engine):
         return None
 
     @classmethod
-    def advised(cls, problem: Problem, q: int) -> bool:
+    def advised(cls, problem: Problem) -> bool:
         """Return whether there are enough rows."""
         return problem.shards.n_rows >= _FROM_ROWS
 
