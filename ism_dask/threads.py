@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar, copy_context
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ _Value = TypeVar("_Value")
 _Result = TypeVar("_Result")
 # From this number of rows on, threads save more time than they cost.
 _ROWS_FOR_THREADS = 500
+# Rows of a piece: what is made of all rows at once, as in double precision, takes more memory.
+_PIECE_ROWS = 8192
 # Whether this thread is one of the pool, for which other work must not wait.
 _IN_POOL: ContextVar[bool] = ContextVar("in_pool", default=False)
 
@@ -87,6 +89,17 @@ def side_by_side(calls: Sequence[Callable[[], _Result]]) -> list[_Result]:
     finally:
         for begun in [future for future in futures if not future.cancel()]:
             begun.exception()  # waits for its end
+
+
+def pieces(n_rows: int) -> list[slice]:
+    """Return the places of the pieces of rows that are worked on at once."""
+    starts = range(0, n_rows, _PIECE_ROWS)
+    return [slice(start, start + _PIECE_ROWS) for start in starts]
+
+
+def by_pieces(function: Callable[[slice], _Result], n_rows: int) -> list[_Result]:
+    """Return the results of a function of each piece of rows, in their order, by threads."""
+    return in_threads([partial(function, piece) for piece in pieces(n_rows)], n_rows)
 
 
 class _ThreadLimit:

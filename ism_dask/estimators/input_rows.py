@@ -6,7 +6,7 @@ That order depends neither on the order in which the rows come nor on rounding.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import lru_cache, partial
 from typing import Any
@@ -30,7 +30,7 @@ from ism_dask.rows.raw import (
     is_sparse,
 )
 from ism_dask.rows.shards import cut
-from ism_dask.threads import in_threads
+from ism_dask.threads import by_pieces, pieces
 
 # What an estimator may do about gaps.
 FILL_MEAN = "mean"
@@ -38,8 +38,6 @@ FILL_MEAN = "mean"
 _NAMED = 5
 # Sparse rows with up to this many columns are made dense, a task's rows at a time.
 MOST_SPARSE_COLUMNS = 2000
-# Rows that are read at a time: in double precision they are larger.
-_ROWS_AT_ONCE = 8192
 # Columns differ in the mean product of their values, from -1 to 1, which this factor spreads.
 _SPREAD = 1e3
 
@@ -253,7 +251,9 @@ def distinct_rows(X: Any) -> tuple[Array, Array]:
     if is_sparse(X) and not (X[first[of_each]] != X).nnz:
         return first, of_each
     dense = as_dense(X)
-    if not all(np.array_equal(dense[run], dense[first[of_each[run]]]) for run in _pieces(dense)):
+    if not all(
+        np.array_equal(dense[run], dense[first[of_each[run]]]) for run in pieces(len(dense))
+    ):
         # Different rows with one digest are rare.
         _, first, of_each = np.unique(dense, axis=0, return_index=True, return_inverse=True)
     if is_sparse(X):
@@ -286,14 +286,14 @@ def _invariant_keys(X: Array, counts: Array, shifts: Array) -> Array:
         scaled = (X[piece] - middle) * scales
         return (counts[piece] * np.cos((scaled**2).sum(axis=1) + shifts[piece])) @ scaled
 
-    products = sum(_by_pieces(product, X))
+    products = sum(by_pieces(product, len(X)))
     weights = scales * np.sin(_SPREAD * products / counts.sum())
 
     def key(piece: slice) -> Array:
         # Each row is summed by itself: a product of matrices rounds by where the row is.
         return ((X[piece] - middle) * weights).sum(axis=1)
 
-    return np.concatenate(_by_pieces(key, X))
+    return np.concatenate(by_pieces(key, len(X)))
 
 
 def row_digests(rows: Any) -> Array:
@@ -305,18 +305,7 @@ def row_digests(rows: Any) -> Array:
     def digest(piece: slice) -> Array:
         return np.asarray(_mixed_bits(rows[piece]) @ _odd_numbers(rows.shape[1]))
 
-    return np.concatenate([np.empty(0, np.uint64), *_by_pieces(digest, rows)])
-
-
-def _by_pieces(function: Callable[[slice], Array], rows: Array) -> list[Array]:
-    """Return the results of a function of each piece of the rows, called in threads."""
-    return in_threads([partial(function, piece) for piece in _pieces(rows)], len(rows))
-
-
-def _pieces(rows: Array) -> list[slice]:
-    """Return the places of the pieces of rows that are read at once."""
-    starts = range(0, len(rows), _ROWS_AT_ONCE)
-    return [slice(start, start + _ROWS_AT_ONCE) for start in starts]
+    return np.concatenate([np.empty(0, np.uint64), *by_pieces(digest, rows.shape[0])])
 
 
 def _mixed_bits(numbers: Array) -> Array:

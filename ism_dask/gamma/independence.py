@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from scipy import stats
 from sklearn.tree import DecisionTreeRegressor
-from sklearn.utils import gen_batches
 
 from ism_dask._types import Array
 from ism_dask._validation import check_choice, check_seed, is_whole
+from ism_dask.gamma.null_distributions import (
+    permutation_moments,
+    permutation_pvalue,
+    sign_moments,
+)
 from ism_dask.gamma.row_values import on_this_host
 from ism_dask.gamma.side_information import (
     SideInformation,
@@ -37,19 +40,13 @@ from ism_dask.gamma.thin_factors import (
     thin_factor,
 )
 from ism_dask.kernels.pairing import DISTANCE, mean_of_gaussians
-from ism_dask.threads import single_threaded_blas
+from ism_dask.rows.execution import reuse_pages
+from ism_dask.threads import by_pieces, single_threaded_blas
 
 # Multiplications that permutations may take by default, some seconds, and how many there are then.
 _AFFORDED, _PERMUTATIONS = 2e10, 999
-# Permutations are multiplied in batches with this number of columns.
-_BATCH_COLUMNS = 256
 # The moments of so few rows say too little.
 _FEWEST_ROWS = 6
-# The smallest p-value that moments state. The shifted gamma distribution was compared with random
-# permutations down to here, where it is within a factor of four; its tail beyond is a guess.
-_LEAST = 1e-5
-# Statistics of permutations that differ by less than this share are ties.
-_TIE = 1e-10
 # Widths of the kernels of s, as multiples of the median distance.
 _WIDTHS = (0.5, 1.0, 2.0)
 # With this many rows, X and y may jump as functions of s: at the edges of up to six boxes of s, of
@@ -158,6 +155,7 @@ def dependence_test(
             f"`n_permutations` is {n_permutations!r}; expected a whole number from 0 up"
         )
     check_seed(random_state)
+    reuse_pages()
     X, y = rows_and_target(X, y, _FEWEST_ROWS)
     given = on_this_host(given)
     n, rng = len(X), np.random.default_rng(random_state)
@@ -212,61 +210,6 @@ def dependence_test(
     )
 
 
-class Null(NamedTuple):
-    """The distribution of a statistic over all permutations, or over all signs, by its moments."""
-
-    mean: float
-    deviation: float
-    skewness: float
-
-    def pvalue(self, statistic: float) -> float:
-        """Return the probability of at least this value under a shifted gamma distribution.
-
-        It is at least `_LEAST`.
-        """
-        if self.deviation == 0.0:
-            return 1.0
-        tail = stats.pearson3.sf(statistic, self.skewness, loc=self.mean, scale=self.deviation)
-        return max(float(tail), _LEAST)
-
-
-def permutation_moments(F: Array, U: Array) -> Null:
-    """Return the moments of `|F^T U|^2` over all permutations of the rows of U (n, r).
-
-    The mean and the deviation are exact (Kazi-Aoual et al. 1995), the skewness is that of many
-    rows.
-    """
-    n, traces, spreads, diagonals = len(F), [], [], []
-    for factor in (F, U):
-        # Traces of A = F F^T, A^2 and A^3, and the sum of the squares of the diagonal of A.
-        values = np.linalg.eigvalsh(factor.T @ factor)
-        one, two, three = (float((values**power).sum()) for power in (1, 2, 3))
-        lengths = np.einsum("ij,ij->i", factor, factor)
-        squares = float(lengths @ lengths)
-        traces.append((one, three / two**1.5))
-        spreads.append((n - 1) * two - one**2)
-        diagonals.append(n * (n + 1) * squares - (n - 1) * (one**2 + 2 * two))
-    (first, skew), (second, other_skew) = traces
-    spread = 2.0 * math.prod(spreads) / ((n - 1.0) ** 2 * (n + 1) * (n - 2))
-    diagonal = math.prod(diagonals) / ((n + 1.0) * n * (n - 1) * (n - 2) * (n - 3))
-    deviation = math.sqrt(max(spread + diagonal, 0.0))
-    return Null(first * second / (n - 1), deviation, math.sqrt(8.0) * skew * other_skew)
-
-
-def sign_moments(G: Array) -> Null:
-    """Return the moments of `|sum_i e_i g_i|^2` over all signs e of centred rows g_i of G.
-
-    All three are exact, those of a sum over the pairs of different rows.
-    """
-    G = G - G.mean(axis=0)
-    gram = G.T @ G
-    own = np.einsum("ij,ij->i", G, G)
-    twice = np.einsum("ij,ij->i", G @ gram, G)
-    pairs = float((gram**2).sum() - own @ own)
-    triples = float(np.vdot(gram @ gram, gram) - 3.0 * twice @ own + 2.0 * (own**3).sum())
-    return Null(float(own.sum()), math.sqrt(2.0 * pairs), math.sqrt(8.0) * triples / pairs**1.5)
-
-
 def _given_points(given: Any, n: int, kernel: str, n_permutations: int | None) -> Array:
     """Return s as points (n, t); raise a ValueError for options that are not for it."""
     for name, value, expected in (
@@ -279,20 +222,6 @@ def _given_points(given: Any, n: int, kernel: str, n_permutations: int | None) -
                 f"`given`; leave `{name}` out"
             )
     return SideInformation.from_columns("given", given, n).points()
-
-
-def permutation_pvalue(
-    F: Array, U: Array, statistic: float, count: int, rng: np.random.Generator
-) -> float:
-    """Return the share of random permutations with at least this statistic, itself among them."""
-    r = U.shape[1]
-    at_least = 1
-    for batch in gen_batches(count, max(1, _BATCH_COLUMNS // r)):
-        orders = [rng.permutation(len(U)) for _ in range(batch.start, batch.stop)]
-        shuffled = np.concatenate([U[order] for order in orders], axis=1)
-        sums = ((F.T @ shuffled) ** 2).sum(axis=0).reshape(-1, r).sum(axis=1)
-        at_least += int(np.count_nonzero(sums >= statistic * (1 - _TIE)))
-    return at_least / (count + 1)
 
 
 def _regressions(points: Array, values: Array, rng: np.random.Generator) -> list[SideRegression]:
@@ -355,8 +284,14 @@ def _products(F: Array, U: Array, points: Array, rng: np.random.Generator) -> Ar
         values, vectors = np.linalg.eigh((F @ F.T) * (U @ U.T) * kernel)
         return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
     frequencies = rng.normal(size=(points.shape[1], _PRODUCTS)) / median
-    waves = np.cos(points @ frequencies + rng.uniform(0.0, 2.0 * np.pi, _PRODUCTS))
-    G = (1.0 + np.sqrt(2.0) * waves) / np.sqrt(_PRODUCTS)
-    for factor in (F, U):
-        G *= factor @ rng.normal(size=(factor.shape[1], _PRODUCTS))
-    return np.asarray(G)
+    phases = rng.uniform(0.0, 2.0 * np.pi, _PRODUCTS)
+    directions = [rng.normal(size=(factor.shape[1], _PRODUCTS)) for factor in (F, U)]
+
+    def product(rows: slice) -> Array:
+        waves = np.cos(points[rows] @ frequencies + phases)
+        G = (1.0 + np.sqrt(2.0) * waves) / np.sqrt(_PRODUCTS)
+        for factor, random in zip((F, U), directions, strict=True):
+            G *= factor[rows] @ random
+        return np.asarray(G)
+
+    return np.concatenate(by_pieces(product, len(F)))

@@ -23,6 +23,7 @@ from ism_dask.gamma.targets import (
     standardise_target,
     target_dependence,
 )
+from ism_dask.gamma.thin_factors import row_products, row_sums
 from ism_dask.linalg.subspaces import centred_by
 
 # Ridges of the regression, as shares of the largest eigenvalue of the kernel of s.
@@ -152,7 +153,8 @@ class SideRegression:
     @cached_property
     def _eigenpairs(self) -> tuple[Array, Array]:
         """The eigenvalues above rounding, ascending, and eigenvectors of `factor^T factor`."""
-        values, vectors = np.linalg.eigh(self.factor.T * self.counts @ self.factor)
+        weighted = self.factor * np.sqrt(self.counts)[:, None]
+        values, vectors = np.linalg.eigh(row_sums(weighted, weighted))
         positive = values > np.finfo(np.float64).eps * len(values) * values[-1]
         return values[positive], vectors[:, positive]
 
@@ -181,12 +183,12 @@ def residuals(regressions: Sequence[SideRegression], columns: Array) -> tuple[Ar
     left = centred_by(columns, counts)
     weighted = counts[:, None] * left
     squares = np.einsum("ij,ij->j", weighted, left)
-    fits = [each.fit(each.factor.T @ weighted, squares) for each in regressions]
+    fits = [each.fit(row_sums(each.factor, weighted), squares) for each in regressions]
     best = np.argmin([scores for *_, scores in fits], axis=0)
     parameters = np.ones(len(squares))
     for number, (regression, fit) in enumerate(zip(regressions, fits, strict=True)):
         (coefficients, taken, _), own = fit, best == number
-        left[:, own] -= regression.factor @ coefficients[:, own]
+        left[:, own] -= row_products(regression.factor, coefficients[:, own])
         parameters[own] += taken[own]
     return left, parameters
 

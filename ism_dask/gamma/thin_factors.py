@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import add
 
 import numpy as np
 
 from ism_dask._types import Array
 from ism_dask.gamma.targets import standardise_target, target_dependence
 from ism_dask.kernels.pairing import DISTANCE, mean_of_gaussians, median_distance
+from ism_dask.threads import by_pieces
 
 # Up to this number of rows the factor has the whole kernel, above it that of the most landmarks.
 WHOLE, _LANDMARKS = 1000, 300
@@ -39,22 +42,39 @@ def thin_factor(
     n, median = len(points), median_of(name, points)
     landmarks = points if n <= WHOLE else points[rng.choice(n, _LANDMARKS, replace=False)]
     _check_differ(name, landmarks, n)
-    # With a resolution of 0, short distances lose no digits.
-    among, to_landmarks = (
-        kernel(DISTANCE.between(each, landmarks, resolution=0.0), median)
-        for each in (landmarks, points)
-    )
+
+    def values_at(rows: Array) -> Array:
+        # With a resolution of 0, short distances lose no digits.
+        return kernel(DISTANCE.between(rows, landmarks, resolution=0.0), median)
+
     # Centred at the landmarks, as the kernel of distances is positive definite only then.
+    among = values_at(landmarks)
     means = among.mean(axis=0)
-    to_landmarks -= to_landmarks.mean(axis=1, keepdims=True) + means - means.mean()
     among -= means + means[:, None] - means.mean()
     values, vectors = np.linalg.eigh((among + among.T) / 2)
     used = values > _NEGLIGIBLE * values[-1]
-    factor = to_landmarks @ (vectors[:, used] / np.sqrt(values[used]))
+    basis = vectors[:, used] / np.sqrt(values[used])
+
+    def coordinates(rows: slice) -> Array:
+        to_landmarks = values_at(points[rows])
+        to_landmarks -= to_landmarks.mean(axis=1, keepdims=True) + means - means.mean()
+        return np.asarray(to_landmarks @ basis)
+
+    factor = np.concatenate(by_pieces(coordinates, n))
     factor -= factor.mean(axis=0)
     # Directions that hold nearly nothing are left out.
-    values, vectors = np.linalg.eigh(factor.T @ factor)
-    return np.asarray(factor @ vectors[:, values > _NEGLIGIBLE * values.sum()])
+    values, vectors = np.linalg.eigh(row_sums(factor, factor))
+    return row_products(factor, vectors[:, values > _NEGLIGIBLE * values.sum()])
+
+
+def row_sums(left: Array, right: Array) -> Array:
+    """Return `left^T right` of left (n, m) and right (n, k), a sum over rows by threads."""
+    return reduce(add, by_pieces(lambda rows: left[rows].T @ right[rows], len(left)))
+
+
+def row_products(factor: Array, matrix: Array) -> Array:
+    """Return the rows of `factor` (n, m) times a matrix (m, k), by threads."""
+    return np.concatenate(by_pieces(lambda rows: factor[rows] @ matrix, len(factor)))
 
 
 def median_of(name: str, points: Array) -> float:
@@ -89,7 +109,7 @@ def factor_of_target(y: Array, target: str, kernel: str, rng: np.random.Generato
 
 def squared_sum(F: Array, U: Array) -> float:
     """Return the sum of squares of `F^T U`, HSIC up to a constant, of factors (n, m), (n, r)."""
-    return float(((F.T @ U) ** 2).sum())
+    return float((row_sums(F, U) ** 2).sum())
 
 
 def alignment(K: Array, L: Array) -> float:

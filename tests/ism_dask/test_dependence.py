@@ -7,14 +7,15 @@ import pandas as pd
 import pytest
 from definition import MULTISCALE, centred, equal_classes, gaussian_kernel, relative_distances
 from models import CULTIVAR, WINE, hsic_model, quiet
+from numpy.testing import assert_allclose
 from scipy.spatial.distance import pdist, squareform
 from scipy.stats import binomtest, skew
 from sklearn.preprocessing import scale
 
 from ism_dask import dependence_test, hsic
 from ism_dask.gamma import thin_factors
-from ism_dask.gamma.independence import permutation_moments, permutation_pvalue, sign_moments
-from ism_dask.gamma.thin_factors import squared_sum
+from ism_dask.gamma.null_distributions import permutation_moments, permutation_pvalue, sign_moments
+from ism_dask.gamma.thin_factors import row_products, row_sums, squared_sum
 from ism_dask.kernels import DistanceKernel, Gaussian
 
 Z = scale(WINE)
@@ -180,6 +181,13 @@ def test_moments_are_those_of_all_signs():
     assert null.mean == pytest.approx(every.mean())
     assert null.deviation == pytest.approx(every.std())
     assert null.skewness == pytest.approx(skew(every))
+
+
+def test_products_of_many_rows_are_those_of_all_at_once():
+    rng = np.random.default_rng(0)
+    F, U = rng.normal(size=(20_000, 3)), rng.normal(size=(20_000, 2))
+    assert_allclose(row_sums(F, U), F.T @ U, rtol=1e-10)
+    assert_allclose(row_products(F, U[:3]), F @ U[:3], rtol=1e-10)
 
 
 def _driven_by(s, rng):
