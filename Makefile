@@ -34,10 +34,10 @@ $(READY): pyproject.toml constraints.txt | $(BIN)/python
 	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[all]' --group dev
 	@touch $@ $(DEMO)
 
-# The demo needs the workflow, and no more: of its modules, those that are imported are compiled then.
+# The demo needs the workflow, and no more.
 $(DEMO): pyproject.toml constraints.txt | $(BIN)/python
 	@echo "Installing the workflow into $(VENV): less than a minute."
-	@$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[flows]'
+	@$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[flows]'
 	@touch $@
 
 demo: export ISM_DASK_HOME = $(abspath $(VENV))/demo-home
