@@ -330,6 +330,16 @@ def test_the_number_of_new_features_is_the_true_one():
     assert len(PredictiveIKDR(max_features=1).fit(*curved(200)).components_) == 1
 
 
+def test_a_start_that_no_step_has_changed_has_the_numbers_that_were_tried():
+    rng = np.random.default_rng(1)
+    X, coins = rng.normal(size=(60, 15)), rng.integers(0, 2, size=60)
+    with pytest.warns(UserWarning, match="y may not depend on X"):
+        model = PredictiveIKDR().fit(X, coins)
+    assert model.status_ is Status.START
+    worthwhile = [trial.is_worthwhile for trial in model.report_.dimensions]
+    assert worthwhile == [True] * len(model.components_) + [False]
+
+
 def test_rows_of_weight_zero_in_shards_are_none(monkeypatch):
     monkeypatch.setattr("ism_dask.rows.raw.MEMORY_NUMBERS", 0)
     X, y = curved(200)
