@@ -241,8 +241,8 @@ def _refitted(choice: Choice, best: Trial) -> Choice:
     """Return the choice of the best trial, with W fitted to all rows of the sample."""
     sample, W, setting = choice.sample, choice.W, setting_of(best)
     if setting is None:
-        start = _start_choice(sample, best.start)
-        return replace(start, is_start=True, dimensions=choice.dimensions)
+        unchanged = _start_choice(sample, best.start)
+        return replace(unchanged, is_start=True, dimensions=choice.dimensions)
     if setting != choice.setting:
         starts = [sample.starts[name] for name in START_NAMES]
         start = max(starts, key=partial(sample.objective, setting=setting))
