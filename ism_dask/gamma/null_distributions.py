@@ -10,7 +10,7 @@ from scipy import stats
 from sklearn.utils import gen_batches
 
 from ism_dask._types import Array
-from ism_dask.gamma.thin_factors import row_sums
+from ism_dask.gamma.thin_factors import cross_products
 from ism_dask.threads import by_pieces
 
 # Permutations are multiplied in batches with this number of columns.
@@ -49,7 +49,7 @@ def permutation_moments(F: Array, U: Array) -> Null:
     n, traces, spreads, diagonals = len(F), [], [], []
     for factor in (F, U):
         # Traces of A = F F^T, A^2 and A^3, and the sum of the squares of the diagonal of A.
-        values = np.linalg.eigvalsh(factor.T @ factor)
+        values = np.linalg.eigvalsh(cross_products(factor, factor))
         one, two, three = (float((values**power).sum()) for power in (1, 2, 3))
         lengths = np.einsum("ij,ij->i", factor, factor)
         squares = float(lengths @ lengths)
@@ -69,7 +69,7 @@ def sign_moments(G: Array) -> Null:
     All three are exact, those of a sum over the pairs of different rows.
     """
     G = G - G.mean(axis=0)
-    gram, own = row_sums(G, G), np.einsum("ij,ij->i", G, G)
+    gram, own = cross_products(G, G), np.einsum("ij,ij->i", G, G)
 
     def weighed_twice(rows: slice) -> Array:
         return np.einsum("ij,ij->i", G[rows] @ gram, G[rows])

@@ -23,7 +23,7 @@ from ism_dask.gamma.targets import (
     standardise_target,
     target_dependence,
 )
-from ism_dask.gamma.thin_factors import row_products, row_sums
+from ism_dask.gamma.thin_factors import cross_products, row_products
 from ism_dask.linalg.subspaces import centred_by
 
 # Ridges of the regression, as shares of the largest eigenvalue of the kernel of s.
@@ -154,7 +154,7 @@ class SideRegression:
     def _eigenpairs(self) -> tuple[Array, Array]:
         """The eigenvalues above rounding, ascending, and eigenvectors of `factor^T factor`."""
         weighted = self.factor * np.sqrt(self.counts)[:, None]
-        values, vectors = np.linalg.eigh(row_sums(weighted, weighted))
+        values, vectors = np.linalg.eigh(cross_products(weighted, weighted))
         positive = values > np.finfo(np.float64).eps * len(values) * values[-1]
         return values[positive], vectors[:, positive]
 
@@ -183,7 +183,7 @@ def residuals(regressions: Sequence[SideRegression], columns: Array) -> tuple[Ar
     left = centred_by(columns, counts)
     weighted = counts[:, None] * left
     squares = np.einsum("ij,ij->j", weighted, left)
-    fits = [each.fit(row_sums(each.factor, weighted), squares) for each in regressions]
+    fits = [each.fit(cross_products(each.factor, weighted), squares) for each in regressions]
     best = np.argmin([scores for *_, scores in fits], axis=0)
     parameters = np.ones(len(squares))
     for number, (regression, fit) in enumerate(zip(regressions, fits, strict=True)):

@@ -63,11 +63,11 @@ def thin_factor(
     factor = np.concatenate(by_pieces(coordinates, n))
     factor -= factor.mean(axis=0)
     # Directions that hold nearly nothing are left out.
-    values, vectors = np.linalg.eigh(row_sums(factor, factor))
+    values, vectors = np.linalg.eigh(cross_products(factor, factor))
     return row_products(factor, vectors[:, values > _NEGLIGIBLE * values.sum()])
 
 
-def row_sums(left: Array, right: Array) -> Array:
+def cross_products(left: Array, right: Array) -> Array:
     """Return `left^T right` of left (n, m) and right (n, k), a sum over rows by threads."""
     return reduce(add, by_pieces(lambda rows: left[rows].T @ right[rows], len(left)))
 
@@ -109,7 +109,7 @@ def factor_of_target(y: Array, target: str, kernel: str, rng: np.random.Generato
 
 def squared_sum(F: Array, U: Array) -> float:
     """Return the sum of squares of `F^T U`, HSIC up to a constant, of factors (n, m), (n, r)."""
-    return float((row_sums(F, U) ** 2).sum())
+    return float((cross_products(F, U) ** 2).sum())
 
 
 def alignment(K: Array, L: Array) -> float:

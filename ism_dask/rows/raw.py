@@ -15,6 +15,7 @@ from typing import Any, NewType, Protocol, TypeGuard, runtime_checkable
 import numpy as np
 
 from ism_dask._types import Array
+from ism_dask.threads import pieces
 
 # Rows of up to this many numbers, of any type, are brought into memory wherever they are stored:
 # MNIST has 47 million.
@@ -26,8 +27,6 @@ BLOCK_ROWS = 600
 # From this number of rows on, a cluster computes if there is one, and in single precision if that
 # holds all numbers of X.
 MANY_ROWS = 10_000
-# Rows that are projected at a time.
-_ROWS_AT_ONCE = 8192
 _SINGLE = np.finfo(np.float32)
 # Types whose values float32 holds exactly.
 _EXACT_IN_SINGLE = (np.float32, np.uint8, np.int8, np.uint16, np.int16)
@@ -321,8 +320,7 @@ def project(X: Any, mean: Array, scale: Array, components: Array) -> Array:
     if is_sparse(X):
         return np.asarray(X @ weights - mean @ weights).astype(dtype)
     Z = np.empty((X.shape[0], len(components)), dtype=dtype)
-    for start in range(0, len(X), _ROWS_AT_ONCE):
-        rows = slice(start, start + _ROWS_AT_ONCE)
+    for rows in pieces(len(X)):
         # The mean is subtracted first: subtracted from the product, it would cancel the digits.
         Z[rows] = (X[rows] - mean) @ weights
     return Z
@@ -332,8 +330,7 @@ def column_contributions(X: Any, mean: Array, scale: Array, components: Array) -
     """Return what each column adds to each new feature (n, d, q): its sum over d is `project`."""
     weights, dtype = (components / scale).T, np.float32 if X.dtype == np.float32 else np.float64
     added = np.empty((X.shape[0], *weights.shape), dtype=dtype)
-    for start in range(0, len(added), _ROWS_AT_ONCE):
-        rows = slice(start, start + _ROWS_AT_ONCE)
+    for rows in pieces(len(added)):
         deviations = as_dense(X[rows]) - mean
         np.multiply(deviations[:, :, None], weights, out=added[rows], casting="same_kind")
     return added
