@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
 
 from flows.results.refresh import Comparison, LimitCheck, MovedWeight
 from flows.results.runs import FitResult
-from flows.runs.data import Array, LabelledDataset, row_batches
+from flows.runs.data import Array, row_batches
 from flows.runs.fitting import chosen_of, sample_rows
 from flows.settings.run_file import RefreshTable
 from ism_dask.status import Status
@@ -32,19 +33,19 @@ def compare(
     name: str,
     published: Model,
     new: Model,
-    labelled: LabelledDataset,
+    rows: Any,
     limits: RefreshTable,
     *,
     equal_rows: tuple[float, float],
 ) -> Comparison:
-    """Return a new model beside that of the published run `name`, on a sample of the new data.
+    """Return a new model beside that of the published run `name`, on a sample of its rows (n, d).
 
-    `equal_rows` is the share of rows that equal an earlier one: of the published run, of the new.
+    The rows are in memory or on disk. `equal_rows` is the share of rows that equal an earlier one:
+    of the published run, of the new.
     """
     before, after = published.feature_names or (), new.feature_names or ()
-    stored = labelled.data.X
-    chosen = sample_rows(len(stored), int(new.config["seed"]))
-    X = np.concatenate([chosen_of(chosen, *each) for each in row_batches(stored)])
+    chosen = sample_rows(len(rows), int(new.config["seed"]))
+    X = np.concatenate([chosen_of(chosen, *each) for each in row_batches(rows)])
     # Columns that the new data lack count as their mean.
     lacks = [each not in after for each in before]
     moved = _in_columns_of(published, X, new)
@@ -60,9 +61,9 @@ def compare(
         _fall(foretold, then, "the rows of the published run predict", "they did of it", limits),
     )
     turn = _turn(published, Z, points)
-    rows_before, rows = (int(each.metrics["rows"]) for each in (published, new))
-    ratio = rows / rows_before
-    grown = f"there are {ratio:.3g} times as many rows as before ({rows:,}, before {rows_before:,})"
+    n, n_before = len(rows), int(published.metrics["rows"])
+    ratio = n / n_before
+    grown = f"there are {ratio:.3g} times as many rows as before ({n:,}, before {n_before:,})"
     values = (
         ("max_fall", *max(falls)),
         (
@@ -141,9 +142,9 @@ class Explained:
         return cls(float(1 - ratio), float(spread / len(points) ** 0.5))
 
 
-def share_of_equal_rows(labelled: LabelledDataset) -> float:
-    """Return the share of rows that equal an earlier row of the data set, with its label."""
-    X, y = labelled.data.X, labelled.y.reshape(len(labelled.y), -1)
+def share_of_equal_rows(X: Any, y: Array) -> float:
+    """Return the share of the rows X (n, d) that equal an earlier row, with its label in y."""
+    y = y.reshape(len(y), -1)
     size = X.shape[1] + y.shape[1]
     factors = np.random.default_rng(0).integers(2**63, size=size, dtype=np.uint64)
     digests = []

@@ -137,16 +137,13 @@ def _refreshed(settings: RefreshSettings, history: History) -> RefreshResult:
     published = None if saved_run_path(name) is None else load_model(name)
     run = refresh_run(name, 1 + len(history.runs))
     fit_settings, start = _fit_settings(plan.stored_as(data.info.folder), run, data, published)
-    labelled = label_of(data, fit_settings)
-    fitted, new = fit_and_save(fit_settings, data, start)
-    comparison, equal = None, share_of_equal_rows(labelled)
+    fitted, new, rows = fit_and_save(fit_settings, data, start)
+    comparison, equal = None, share_of_equal_rows(rows, label_of(data, fit_settings).y)
     if published is not None:
         report_progress(0.97, "compare with the published run")
         current = history.published or name
         before = next((each.equal_rows for each in history.records if each.run == current), 0.0)
-        comparison = compare(
-            current, published, new, labelled, plan.limits, equal_rows=(before, equal)
-        )
+        comparison = compare(current, published, new, rows, plan.limits, equal_rows=(before, equal))
     outcome: dict[str, Any] = {"reasons": doubts(fitted, comparison)}
     state = SUSPICIOUS if outcome["reasons"] else PUBLISHED
     if state == PUBLISHED:

@@ -17,7 +17,14 @@ from flows.errors import SettingsError
 from flows.progress.watching import ProgressShare, run_step
 from flows.results.runs import ClusterResult, SeparatingColumn, largest
 from flows.runs.data import Array, describe_rows, read_rows, row_batches, store_for_run, with_label
-from flows.runs.fitting import FittedModel, fit_estimator, run_facts, save_fitted, shared_parameters
+from flows.runs.fitting import (
+    FittedModel,
+    described_run,
+    fit_estimator,
+    fitted_w,
+    save_fitted,
+    shared_parameters,
+)
 from flows.runs.resumable import fit_on_cluster, resumable_run
 from flows.settings.unsupervised import SCORES_SHARE, ClusterSettings, run_to_avoid
 from flows.text import count_noun
@@ -55,7 +62,8 @@ def cluster_and_save(settings: ClusterSettings, data: Dataset) -> ClusterResult:
             sizes=tuple(np.bincount(labels, minlength=model.n_clusters).tolist()),
             separating=separating_columns(fitted, data),
             rounds=tuple(model.rounds_),
-            **run_facts(run, fitted, settings, data),
+            **vars(described_run(run, settings, data, len(model.components_))),
+            **vars(fitted_w(fitted, settings, data)),
         )
         of_run: dict[str, Any] = {"check": this.lease.check, "labels": labels}
         return save_fitted(result, fitted, settings, data, labels, **of_run)[0]

@@ -23,7 +23,7 @@ from flows.errors import SettingsError
 from flows.progress.watching import ProgressShare, progress_log, run_step
 from flows.results.runs import CrossvalMeasures, CrossvalResult, FoldMeasures, FoldResult
 from flows.runs.data import Array, LabelledDataset, label_of, read_rows, side_labels, store_for_run
-from flows.runs.fitting import computed_facts, fit, fit_facts, saved_record
+from flows.runs.fitting import described_run, ending_of, fit, saved_record, selection_of
 from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
 from flows.settings.runs import BOTH, CrossvalSettings
 from storage import save_results
@@ -106,9 +106,10 @@ def run_fold(
             fold=plan.number,
             accuracy=float(np.mean(predicted == truth)),
             cost=-float(model.objective_),
+            selection=selection_of(model),
             baselines=baseline_accuracies(train, known, held_out, truth, q),
             confusion=None if len(classes) > _CLASSES else tuple(map(tuple, counts.tolist())),
-            **fit_facts(fitted, FoldResult),
+            **vars(ending_of(fitted)),
         )
 
 
@@ -193,14 +194,14 @@ def save_crossval(
     """Average the results of all folds, and save them as a run."""
     names, codes = labelled.class_names, np.unique(labelled.y)
     measures = [average([fold[criterion] for fold in folds]) for criterion in settings.criteria]
+    q = labelled.count_components(settings)
     result = CrossvalResult(
         label=labelled.label,
-        n_components=labelled.count_components(settings),
         folds=settings.folds,
         class_names=tuple(str(code) if names is None else names[code] for code in codes),
         published=measures[0] if settings.criterion == BOTH else None,
         **vars(measures[-1]),
-        **computed_facts(run.run, settings, labelled.data),
+        **vars(described_run(run.run, settings, labelled.data, q)),
     )
     save_results(run.run, KIND, **saved_record(settings, result), check=run.lease.check)
     return result

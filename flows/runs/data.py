@@ -275,17 +275,21 @@ def _side_columns(side: str, names: tuple[str, ...], labelled: LabelledDataset) 
 def row_batches(X: Any) -> Iterator[tuple[int, Array]]:
     """Yield rows from memory or from disk in batches, each after the number of its first row."""
     for start in range(0, len(X), _ROWS_PER_READ):
-        stop = min(start + _ROWS_PER_READ, len(X))
-        yield start, X[start:stop] if isinstance(X, np.ndarray) else X.read(start, stop)
+        yield start, _some_rows(X, start, min(start + _ROWS_PER_READ, len(X)))
 
 
-def explained_row(model: Model, data: Dataset, row: int, count: int | None = None) -> ExplainedRow:
-    """Return what the columns of a row of a data set add to its new features; `count` if given."""
-    X = data.X.read(row, row + 1).astype(np.float64)
-    added = column_contributions(X, model.mean, model.scale, model.components)[0]
-    names, most = column_names(data, len(added)), np.argsort(-np.abs(added).max(axis=1))
+def _some_rows(X: Any, start: int, stop: int) -> Array:
+    rows: Array = X[start:stop] if isinstance(X, np.ndarray) else X.read(start, stop)
+    return rows
+
+
+def explained_row(model: Model, X: Any, row: int, count: int | None = None) -> ExplainedRow:
+    """Return what the columns of one of the rows X add to its new features; `count` if given."""
+    values = _some_rows(X, row, row + 1).astype(np.float64)
+    added = column_contributions(values, model.mean, model.scale, model.components)[0]
+    names, most = column_names(model, len(added)), np.argsort(-np.abs(added).max(axis=1))
     columns = [
-        ColumnOfRow(feature=names[j], value=float(X[0, j]), added=tuple(added[j].tolist()))
+        ColumnOfRow(feature=names[j], value=float(values[0, j]), added=tuple(added[j].tolist()))
         for j in most[:count]
     ]
     sums = tuple(added.sum(axis=0).tolist())

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from flows.errors import SettingsError
 from flows.progress.watching import ProgressShare, run_step
 from flows.results.runs import Certainty, FitResult, ShareInterval, column_names
 from flows.runs.data import label_of, read_rows, side_labels, store_for_run
-from flows.runs.fitting import FittedModel, fit, run_facts, save_fitted
+from flows.runs.fitting import FittedModel, described_run, fit, fitted_w, save_fitted
 from flows.runs.resumable import fit_on_cluster, resumable_run
 from flows.settings.runs import DEPENDENCE, FitSettings
 from ism_dask import Intervals, PredictiveIKDR, intervals
@@ -24,10 +26,11 @@ _TOP_SHARES = 10
 
 def fit_and_save(
     settings: FitSettings, data: Dataset, start: Model | None = None
-) -> tuple[FitResult, Model]:
-    """Fit W to all rows of a stored data set, save the model, and return it with the result.
+) -> tuple[FitResult, Model, Any]:
+    """Fit W to all rows of a stored data set, and save the model.
 
-    `start` is the model that `settings.start_from` names, if the caller has loaded it.
+    `start` is the model that `settings.start_from` names, if the caller has loaded it. Returns the
+    result, the model, and the rows (n, d) of the fit, in memory or on disk.
     """
     labelled = label_of(data, settings)
     run, y, weights = settings.run or labelled.default_name(settings), labelled.y, data.weights
@@ -50,9 +53,10 @@ def fit_and_save(
         result = FitResult(
             label=labelled.label,
             certainty=None if certainty is None else _certainty_record(certainty, data),
-            **run_facts(run, fitted, settings, data),
+            **vars(described_run(run, settings, data, len(fitted.model.components_))),
+            **vars(fitted_w(fitted, settings, data)),
         )
-        return save_fitted(
+        saved = save_fitted(
             result,
             fitted,
             settings,
@@ -61,6 +65,7 @@ def fit_and_save(
             check=this.lease.check,
             class_names=labelled.class_names,
         )
+        return *saved, fitted.rows
 
 
 def run_fit(settings: FitSettings) -> FitResult:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import reduce
 from importlib.metadata import version
 from operator import add
@@ -61,64 +61,69 @@ class FittedModel(Generic[M]):
     seconds: float
 
 
-def fit_facts(fitted: FittedModel[Any], kind: type[FitEnding]) -> dict[str, Any]:
-    """Return how a fit ended, what it chose, and those other fields of a record that it has.
-
-    They are attributes of the estimator named `field_`, or fields of its `report_`.
-    """
+def ending_of(fitted: FittedModel[Any]) -> FitEnding:
+    """Return how a fit ended, and how accurate W is."""
     model, report = fitted.model, fitted.model.report_
-    setting = getattr(model, "setting_", None)
-    facts: dict[str, Any] = {}
-    for name in (each.name for each in fields(kind)):
-        value = getattr(model, f"{name}_", getattr(report, name, None))
-        value = getattr(value, "value", value)
-        if value is not None:
-            facts[name] = tuple(value.tolist()) if isinstance(value, np.ndarray) else value
     # Only the published rule, on the change of the eigenvalues, ends a fit with this status.
     by_change = model.status_ is Status.TOLERANCE
-    return {
-        **facts,
-        "seconds": fitted.seconds,
-        "iterations": model.n_iter_,
-        "measure": "change" if by_change else as_solver(model.solver).measure,
-        "angle": model.history_[-1].angle if model.history_ else None,
-        # None if it maximised HSIC.
-        "selection": setting
-        and Selection(
-            width=setting.width,
-            ridge=setting.ridge,
-            target=report.target,
-            scales=None if model.scales_ is None else tuple(map(tuple, model.scales_.tolist())),
-            tried=tuple(SettingTried.from_json(vars(each)) for each in report.trials[:_TRIED]),
-            other_maximum=report.other_maximum,
-        ),
-    }
+    return FitEnding(
+        seconds=fitted.seconds,
+        iterations=model.n_iter_,
+        solver=report.solver,
+        converged=model.converged_,
+        status=model.status_.value,
+        residual=model.residual_,
+        residual_rows=report.residual_rows,
+        engine=report.engine,
+        engine_error=report.engine_error,
+        engine_note=report.engine_note,
+        tolerance=report.tolerance,
+        measure="change" if by_change else as_solver(model.solver).measure,
+        angle=model.history_[-1].angle if model.history_ else None,
+    )
 
 
-def run_facts(
-    run: str, fitted: FittedModel[Any], settings: SavedRunSettings, data: Dataset
-) -> dict[str, Any]:
-    """Return the fields of the result of a run with one W, fitted to labels or clusters."""
-    model, J, full = fitted.model, fitted.model.objective_, fitted.model.report_.full_objective
-    contributions, few = None, None
+def selection_of(model: IKDR) -> Selection | None:
+    """Return what a fit by prediction chose; None of a fit by HSIC."""
+    setting, report = getattr(model, "setting_", None), model.report_
+    return setting and Selection(
+        width=setting.width,
+        ridge=setting.ridge,
+        target=report.target,
+        scales=None if model.scales_ is None else tuple(map(tuple, model.scales_.tolist())),
+        tried=tuple(SettingTried.from_json(vars(each)) for each in report.trials[:_TRIED]),
+        other_maximum=report.other_maximum,
+    )
+
+
+def fitted_w(fitted: FittedModel[Any], settings: SavedRunSettings, data: Dataset) -> FittedW:
+    """Return the report of a run on its W, fitted to labels or clusters."""
+    model, report = fitted.model, fitted.model.report_
+    J, full = model.objective_, report.full_objective
+    contributions, few = None, None  # the former also for clusters, or if J is 0
     if isinstance(model, SupervisedBase) and J:
         shares = np.array(model.contributions_).T / J
         contributions = tuple(Contribution(alone=one, lost=lost) for one, lost in shares.tolist())
     if full is not None:
         share = float(J / full) if full else 1.0
         few = FewColumns(used=int(model.get_support().sum()), share_of_objective=share)
-    return {
-        **fit_facts(fitted, FittedW),
-        **computed_facts(run, settings, data),
-        "n_components": len(model.components_),
-        "fitted_kernel": kernel_record(settings.kernel, model.kernel_),
-        "loadings": tuple(
+    return FittedW(
+        **vars(ending_of(fitted)),
+        fitted_kernel=kernel_record(settings.kernel, model.kernel_),
+        objective=J,
+        selection=selection_of(model),
+        eigenvalues=tuple(model.eigenvalues_.tolist()),
+        eigengap=model.eigengap_,
+        components_advice=report.components_advice,
+        loadings=tuple(
             tuple(Loading(feature=each, weight=weight) for each, weight in largest(data, row, _TOP))
             for row in model.components_
         ),
-        "contributions": contributions,  # None for clusters, or if J is 0
-        "few_columns": few,
-    }
+        contributions=contributions,
+        few_columns=few,
+        dimensions=report.dimensions,
+        avoided=report.avoided,
+    )
 
 
 # The estimator of each criterion.
@@ -203,22 +208,25 @@ def fit(
     return fit_estimator(model, X, y, part, **sides)
 
 
-def computed_facts(run: str, settings: SavedRunSettings, data: Dataset) -> dict[str, Any]:
-    """Return the fields of the result of a run: from which rows it was computed, how and where."""
+def described_run(
+    run: str, settings: SavedRunSettings, data: Dataset, n_components: int | None
+) -> RunResult:
+    """Return what all results have of a run: from which rows it was computed, how and where."""
     rows, columns = data.X.shape
-    return {
-        "run": run,
-        "path": str(run_folder(run) / RESULT),
-        "dataset": settings.dataset,
-        "split": data.split,
-        "rows": rows,
-        "columns": columns,
-        "kernel": settings.kernel,
-        "data_hash": data.data_hash,
-        "settings": settings.to_json(),
-        "host": platform.node(),
-        "page": run_context().page,
-    }
+    return RunResult(
+        run=run,
+        path=str(run_folder(run) / RESULT),
+        host=platform.node(),
+        page=run_context().page,
+        dataset=settings.dataset,
+        split=data.split,
+        rows=rows,
+        columns=columns,
+        kernel=settings.kernel,
+        n_components=n_components,
+        data_hash=data.data_hash,
+        settings=settings.to_json(),
+    )
 
 
 def saved_record(settings: SavedRunSettings, result: RunResult) -> dict[str, Any]:
@@ -265,7 +273,7 @@ def save_fitted(
     deviation = np.maximum(statistics.deviation, np.finfo(np.float32).tiny)
     distances = np.linalg.norm((sample.points - statistics.mean) / deviation, axis=1)
     ends = sample_rows(len(data.X), settings.seed)[[distances.argmin(), distances.argmax()]]
-    rows = tuple(explained_row(record, data, row, _TOP) for row in ends.tolist())
+    rows = tuple(explained_row(record, fitted.rows, row, _TOP) for row in ends.tolist())
     result = replace(result, explained=rows)
     record = replace(record, **saved_record(settings, result))
     save_model(result.run, record, check=check)

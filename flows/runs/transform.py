@@ -163,7 +163,7 @@ def explain_row(run: str, row: int) -> ExplainedRow:
     if not 0 <= row < n:
         message = f"`row` is {row}; {data.name} has {n:,} rows, expected 0 to {n - 1}"
         raise SettingsError(message, "row")
-    return explained_row(model, data, row)
+    return explained_row(model, data.X, row)
 
 
 def _open_rows(model: Model, source: str, split: str | None) -> tuple[Table, TableSchema]:

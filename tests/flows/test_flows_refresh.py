@@ -41,6 +41,7 @@ from flows.runs.published import History
 from flows.settings.refresh import RefreshSettings
 from flows.settings.run_file import read_run_file
 from storage import home, load_model, model_hash, open_dataset, publish_run
+from storage.dataset import dataset_path
 from storage.records import to_sealed_json
 from storage.runs import run_folder
 
@@ -92,7 +93,7 @@ def test_only_what_has_changed_is_fitted_again_from_the_last_w(here, run_file):
     assert all(f"{datetime.now(UTC):%Y-%b-%d}" in b64decode(each).decode() for each in pictures)
 
 
-def test_a_refresh_reads_no_model_that_it_has_in_memory(here, run_file):
+def test_a_refresh_opens_the_rows_and_each_model_once(here, run_file):
     run_file.write_text('report = "sales.html"\n' + QUICK_FILE + RUN_FILE[RUN_FILE.index("[[") :])
     refreshed(here, run_file)
     write_part(run_file.parent, "b", 40)
@@ -103,10 +104,10 @@ def test_a_refresh_reads_no_model_that_it_has_in_memory(here, run_file):
     result = refreshed(here, run_file)
     is_on = False
     assert result["written"] == [str(run_file.parent / name) for name in ("new.csv", "sales.html")]
-    files = {run: run_folder(run) / "result" / "arrays.bin" for run in ("sales", result["run"])}
-    reads = {run: opened[str(path)] for run, path in files.items()}
     # The published model is read to compare with it, the other to copy it.
-    assert reads == {"sales": 1, "sales-0002": 1}
+    files = [run_folder(run) / "result" / "arrays.bin" for run in ("sales", result["run"])]
+    files.append(dataset_path("shop") / "X" / "c.0.0")
+    assert [opened[str(path)] for path in files] == [1, 1, 1]
 
 
 def _compared_by_the_definition(comparison, before, after):
