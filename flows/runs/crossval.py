@@ -22,7 +22,15 @@ from flows.compute import joined_cluster
 from flows.errors import SettingsError
 from flows.progress.watching import ProgressShare, progress_log, run_step
 from flows.results.runs import CrossvalMeasures, CrossvalResult, FoldMeasures, FoldResult
-from flows.runs.data import Array, LabelledDataset, label_of, read_rows, side_labels, store_for_run
+from flows.runs.data import (
+    Array,
+    LabelledDataset,
+    label_of,
+    read_rows,
+    rows_at,
+    side_labels,
+    store_for_run,
+)
 from flows.runs.fitting import described_run, ending_of, fit, saved_record, selection_of
 from flows.runs.resumable import ResumableRun, fit_on_cluster, resumable_run
 from flows.settings.runs import BOTH, CrossvalSettings
@@ -81,16 +89,20 @@ def plan_folds(
 
 
 def run_fold(
-    labelled: LabelledDataset, plan: FoldPlan, settings: CrossvalSettings, part: ProgressShare
+    labelled: LabelledDataset,
+    X: Any,
+    plan: FoldPlan,
+    settings: CrossvalSettings,
+    part: ProgressShare,
 ) -> FoldResult:
     """Fit W by one criterion, then the classifier, to the training rows; score the held-out rows.
 
-    The classifier gets X W without further scaling: W has orthonormal columns on standardised
-    features, so the new features have comparable scales, and the differences that remain are the
-    weights that W gives them.
+    `X` (n, d) are the rows of all folds, in memory or on disk. The classifier gets X W without
+    further scaling: W has orthonormal columns on standardised features, so the new features have
+    comparable scales, and the differences that remain are the weights that W gives them.
     """
-    rows, y, weights = labelled.data.X, labelled.y, labelled.data.weights
-    train, known = read_rows(rows, settings, plan.train), y[plan.train]
+    y, weights = labelled.y, labelled.data.weights
+    train, known = rows_at(X, plan.train), y[plan.train]
     sides = {name: each[plan.train] for name, each in side_labels(settings, labelled).items()}
     weights = None if weights is None else weights[plan.train]
     fitted = fit(settings, train, known, part.until(_FIT), weights=weights, sides=sides)
@@ -98,7 +110,7 @@ def run_fold(
     with part.lasting(_FIT, "training the classifier"):
         trained = classifier().fit(model.transform(train), known)
     with part.lasting(_TRAINED, "judging the held-out rows"):
-        held_out, truth = read_rows(rows, settings, plan.test), y[plan.test]
+        held_out, truth = rows_at(X, plan.test), y[plan.test]
         predicted = trained.predict(model.transform(held_out))
         q, classes = len(model.components_), np.unique(y)
         counts = confusion_matrix(truth, predicted, labels=classes)
@@ -158,7 +170,11 @@ def average(results: Sequence[FoldResult]) -> CrossvalMeasures:
 
 
 def compute_fold(
-    settings: CrossvalSettings, labelled: LabelledDataset, run: ResumableRun, plan: FoldPlan
+    settings: CrossvalSettings,
+    labelled: LabelledDataset,
+    run: ResumableRun,
+    X: Any,
+    plan: FoldPlan,
 ) -> dict[str, FoldResult]:
     """Compute a fold by each criterion, or load its saved results; report progress."""
     criteria, count = settings.criteria, settings.first or settings.folds
@@ -173,7 +189,7 @@ def compute_fold(
         key = "-".join(("fold", *map(str, piece.values())))
         saved = run.find(key)
         if saved is None:
-            work = partial(run_fold, labelled, plan, one, part)
+            work = partial(run_fold, labelled, X, plan, one, part)
             result = fit_on_cluster(one, run, work, **piece)
             run.save(key, result.to_json())
         else:
@@ -227,5 +243,6 @@ def run_crossval(settings: CrossvalSettings) -> CrossvalResult:
     with resumable_run(name, KIND, settings, **facts) as run:
         this = (settings, labelled, run)
         with joined_cluster(settings.scheduler):
-            results = [run_step(plan.title(settings), compute_fold, *this, plan) for plan in plans]
+            fold = partial(compute_fold, *this, read_rows(data.X, settings))
+            results = [run_step(plan.title(settings), fold, plan) for plan in plans]
         return run_step("aggregate", save_crossval, *this, results)

@@ -309,20 +309,19 @@ def describe_rows(data: Dataset) -> str:
     return f"{data.name}, {n:,} rows, {d:,} columns, digest {data.data_hash[:12]}"
 
 
-def read_rows(X: ZarrRows, settings: SavedRunSettings, chosen: Array | None = None) -> Any:
-    """Return all rows, or those with the ascending numbers `chosen`.
+def read_rows(X: ZarrRows, settings: SavedRunSettings) -> Any:
+    """Return the rows as an array, or, if they are too large for that, as they are on disk."""
+    n, d = X.shape
+    size = n * d * tile_dtype(X.dtype).itemsize
+    if size <= (_IN_MEMORY if settings.scheduler is None else _IN_TASKS):
+        return X.read(0, n)
+    if settings.scheduler is not None:
+        from flows.compute.connection import check_files_visible  # noqa: PLC0415
 
-    Returns
-    -------
-    An array, or, for data too large for that, an object that reads the rows from disk.
-    """
-    n = len(X) if chosen is None else len(chosen)
-    size = n * X.shape[1] * tile_dtype(X.dtype).itemsize
-    if size > (_IN_MEMORY if settings.scheduler is None else _IN_TASKS):
-        if settings.scheduler is not None:
-            from flows.compute.connection import check_files_visible  # noqa: PLC0415
+        check_files_visible(X.root)
+    return X
 
-            check_files_visible(X.root)
-        return X if chosen is None else RowSubset.of(X, chosen)
-    rows = X.read(0, len(X))
-    return rows if chosen is None else rows[chosen]
+
+def rows_at(X: Any, chosen: Array) -> Any:
+    """Return those of the rows X, in memory or on disk, with the ascending numbers `chosen`."""
+    return X[chosen] if isinstance(X, np.ndarray) else RowSubset.of(X, chosen)

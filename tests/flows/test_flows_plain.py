@@ -40,7 +40,7 @@ def test_nothing_of_the_held_out_rows_reaches_the_fit():
     X, y = labelled.data.X.read(0, 178), labelled.y
     model = SupervisedIKDR(2, kernel=Gaussian("median"), random_state=0)
     model.fit(X[plan.train], y[plan.train])
-    cost = run_fold(labelled, plan, PLAIN, ProgressShare()).cost
+    cost = run_fold(labelled, X, plan, PLAIN, ProgressShare()).cost
     assert cost == pytest.approx(-model.objective_, rel=1e-12)
     np.testing.assert_array_equal(np.sort([*plan.train, *plan.test]), np.arange(178))
     shares = np.bincount(y[plan.test]) / len(plan.test)
