@@ -17,6 +17,8 @@ CRON = 0 2 * * *
 # wait for servers and workers to start. tests/conftest.py says which ones stay together, and which
 # ones begin.
 BESIDE = --numprocesses 3 --dist loadgroup --no-loadscope-reorder
+# Tests and services start many processes, each of which would compile our modules anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo install test chaos long fuzz docs package deploy browser tools lint format bench bench-scale clean help
 

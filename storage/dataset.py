@@ -99,15 +99,6 @@ def check_labels(
         _check_codes(name, codes, rows, info.class_names.get(name))
 
 
-def _check_table(info: DatasetInfo, labels: Mapping[str, NDArray[Any]]) -> None:
-    """Raise StorageError, ValueError or LookupError if `info.table` is no record of a table."""
-    if info.table is not None:
-        TableSchema.from_json(info.table["schema"])
-        restored(tuple[SourceFile, ...], info.table["files"])
-        if info.weights is not None and info.weights not in list(labels):
-            raise misfit("weights", info.weights, f"one of {sorted(labels)}")
-
-
 def _check_codes(
     name: str, codes: NDArray[Any], rows: int, classes: tuple[str, ...] | None
 ) -> None:
@@ -440,7 +431,11 @@ def _open(path: Path) -> Dataset:
     try:
         info = restored(DatasetInfo, record)
         check_labels(info, labels, *X.shape)
-        _check_table(info, labels)
+        if info.table is not None:
+            TableSchema.from_json(info.table["schema"])
+            restored(tuple[SourceFile, ...], info.table["files"])
+            if info.weights not in (None, *labels):
+                raise misfit("weights", info.weights, f"one of {sorted(labels)}")
     except (LookupError, StorageError, TypeError, ValueError) as error:
         what = f"not the record of this data set ({error})"
         raise damaged_store(path, "zarr.json", what) from error

@@ -63,11 +63,6 @@ class Run:
     versions: Mapping[str, Any] = field(default_factory=dict)
     problem: str = ""
 
-    @property
-    def has_model(self) -> bool:
-        """Return whether the run has a model for `load_model` to load."""
-        return self.kind in MODELS
-
 
 def runs_folder() -> Path:
     """Return the folder that holds the runs."""

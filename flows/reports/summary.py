@@ -24,6 +24,7 @@ from flows.settings.run_file import FLOWS
 from flows.settings.runs import SavedRunSettings
 from flows.text import byte_size, count_noun, number
 from storage import Model, Run, load_model, open_run
+from storage.runs import MODELS
 
 # What puts the results of each kind of run into words.
 _KINDS: Mapping[type[RunResult], Callable[..., Summary]] = {
@@ -47,7 +48,8 @@ class View:
     def of(cls, name: str, model: Model | None = None) -> View:
         """Open a run with its `model`, which is loaded if it is not given."""
         run = open_run(name)
-        return cls(run, load_model(run.path) if run.has_model and model is None else model)
+        is_to_load = model is None and run.kind in MODELS
+        return cls(run, load_model(run.path) if is_to_load else model)
 
     @cached_property
     def result(self) -> RunResult:

@@ -32,6 +32,11 @@ _START_BYTES, _START_ROWS = 2**20, 50
 _BLOCK_BYTES = 2**22
 # What separates columns, by name. Commas come last: they are in decimals and texts, too.
 _DELIMITERS = {"\t": "tabs", ";": "semicolons", "|": "bars", ",": "commas"}
+# How files begin that are no text, and what to do about them.
+_NO_TEXT = {
+    b"\x1f\x8b": "is packed by gzip; add .gz to its name",
+    b"PK\x03\x04": "is a ZIP archive, as workbooks of Excel are; save its table as CSV",
+}
 _DECIMAL_COMMA, _DECIMAL_POINT = re.compile(r"[-+]?\d*,\d+"), re.compile(r"[-+]?\d*\.\d+")
 # Dates as 2020-12-31 and as 31.12.2020, each with a time of the day or without.
 _DATES = [pa_csv.ISO8601, "%d.%m.%Y", "%d.%m.%Y %H:%M:%S", "%d.%m.%Y %H:%M"]
@@ -146,6 +151,8 @@ def _encoding(start: bytes) -> str:
     """Return the encoding of a file that begins with these bytes."""
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
+    if b"\0" in start[:2]:  # half of a letter in ASCII
+        return "utf-16-be" if start.startswith(b"\0") else "utf-16-le"
     for encoding in ("utf-8", "cp1252"):
         try:
             codecs.getincrementaldecoder(encoding)().decode(start)  # its end may be cut
@@ -181,9 +188,12 @@ def _common_type(name: str, kinds: Types) -> pa.DataType:
 
 
 def _check_first_line(files: TableFiles, start: bytes) -> None:
-    """Raise a TableError if a file that begins with these bytes has no line, or a huge one."""
+    """Raise a TableError if a file that begins so has no line, or a huge one, or is no text."""
     if not start.strip():
         raise TableError(f"{files.paths[0]} is empty")
+    for mark, what in _NO_TEXT.items():
+        if start.startswith(mark):
+            raise TableError(f"{files.paths[0]} {what}")
     line_end = re.compile(b"[\\n\\r]")
     if line_end.search(start) or len(start) < _START_BYTES:
         return

@@ -284,6 +284,8 @@ LONG = b"x,y\n" + b"1,a\n" * 2**19 + b"2,\xe4\n"
         pytest.param("a.csv", LATE, "'x' has 'oops' among numbers; correct", id="late"),
         ("a.csv", b"x,y\n", "has no rows"),
         ("a.csv", b"\n", "is empty"),
+        ("a.csv", gzip.compress(b"x,y\n1,a\n"), "packed by gzip; add .gz to its name"),
+        ("a.csv", b"PK\x03\x04\x14", "ZIP archive, as workbooks of Excel are; save its table"),
         ("a.csv", b"x;y\n1;2;3\n", r"has one column, 'x;y'.*--delimiter"),
         ("a.csv", b",y\n1,a\n", r"column 1 of .* has no name.*index=False"),
         ("a.npy", b"\x93NUMPY\x01\x00", "a.npy"),
@@ -373,6 +375,8 @@ WRITTEN = {
     "a byte order mark": ("a.csv", _written(";").encode("utf-8-sig"), {}, "semicolons"),
     "Latin-1": ("a.csv", _written(";").encode("latin-1"), {}, "the encoding is cp1252"),
     "UTF-16": ("a.tsv", _written("\t").encode("utf-16"), {}, "the encoding is utf-16"),
+    "no mark": ("a.tsv", _written("\t").encode("utf-16-le"), {}, "the encoding is utf-16-le"),
+    "the other": ("a.tsv", _written("\t").encode("utf-16-be"), {}, "the encoding is utf-16-be"),
     "packed": ("a.csv.gz", gzip.compress(_written(";").encode("cp1252")), {}, "cp1252"),
     "as it is given": (
         "a.csv",
