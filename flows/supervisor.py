@@ -52,8 +52,8 @@ from storage import reports_folder
 # Name of this process in its record, whose address is that of the API in use.
 NAME = "up"
 WORKERS, WORKER = "dask-workers", "prefect-worker"
-# All services in the order of their start. The workers need the servers.
-_SERVERS, _WORKERS = (SERVER, REPORTS, SCHEDULER), (WORKERS, WORKER)
+# All services in the order in which they are listed.
+_NAMES = (SERVER, REPORTS, SCHEDULER, WORKERS, WORKER)
 # Share of the machine's memory for all Dask workers together. The scheduler, the servers and the
 # user need some, too.
 _MEMORY_SHARE = 0.75
@@ -65,7 +65,7 @@ _STOP_SECONDS = 120.0
 
 def service_records() -> list[ServiceRecord]:
     """Return the records of this machine's services, the supervisor first, as far as they run."""
-    return [record for name in (NAME, *_SERVERS, *_WORKERS) if (record := live_record(name))]
+    return [record for name in (NAME, *_NAMES) if (record := live_record(name))]
 
 
 def run_supervised(settings: ServiceSettings, shown: Callable[[], None]) -> None:
@@ -142,12 +142,9 @@ def _start_all(settings: ServiceSettings) -> tuple[list[Service], str]:
         "pool": settings.pool or POOL,
         "machine": platform.node(),
     }
-    started = list[Service]()
-    for names in (_SERVERS[1:] if external else _SERVERS, _WORKERS):
-        some = [service(name, **values) for name in names]
-        start_services(some)
-        started += some
-    return started, api
+    services = [service(name, **values) for name in (_NAMES[1:] if external else _NAMES)]
+    start_services(services)
+    return services, api
 
 
 def service(name: str, **values: Any) -> Service:

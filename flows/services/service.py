@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -72,7 +72,7 @@ def live_record(name: str) -> ServiceRecord | None:
     return record if record and record.process else None
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, eq=False)
 class Service:
     """A service to start, a process that stays up, with the entries of `services.toml`."""
 
@@ -82,6 +82,7 @@ class Service:
     page: str | None = None  # address of its web page
     ports: Sequence[str] = ()  # those that it listens on
     command: Sequence[str]  # the module to run, and its arguments
+    needs: str = ""  # the name of the service that has to work before
     probe: str  # a page that answers if it works
     answer: str = ""  # the pattern of the answer
     auth: tuple[str, str] | None = None  # name and password for the page
@@ -118,16 +119,24 @@ class Service:
         raise FlowError(f"the {self.title} {why}, so all else was ended; {log_end(self.name)}")
 
 
-def start_services(services: Iterable[Service]) -> None:
-    """Start services, all at once, record them, and wait until they work."""
-    for each in services:
-        each.process = launch_process(each.command, each.name, each.environment)
-        each.heard = time.monotonic() + _START_SECONDS
-        record = ServiceRecord(name=each.name, address=each.address, page=each.page)
-        pid, created = each.process.pid, process_start(each.process)
-        replace(record, pid=pid, created=created).write()
-    while not all(each.is_well() for each in services):
+def start_services(services: Sequence[Service]) -> None:
+    """Start services and record them, each once the one that it needs works; wait for all.
+
+    One that is not among them is taken to work.
+    """
+    started, working = list[Service](), set[str]()
+    while len(working) < len(services):
+        pending = {each.name for each in services} - working
+        for each in services:
+            if each not in started and each.needs not in pending:
+                each.process = launch_process(each.command, each.name, each.environment)
+                each.heard = time.monotonic() + _START_SECONDS
+                record = ServiceRecord(name=each.name, address=each.address, page=each.page)
+                pid, created = each.process.pid, process_start(each.process)
+                replace(record, pid=pid, created=created).write()
+                started.append(each)
         time.sleep(0.2)
+        working = {each.name for each in started if each.is_well()}
 
 
 def answers(page: str, answer: str = "", **more: Any) -> bool:

@@ -28,6 +28,7 @@ from flows.runs.fit import run_fit
 from flows.services.liveness import is_running
 from flows.services.service import (
     free_port,
+    launch_process,
     live_record,
     service_processes,
     services_folder,
@@ -240,6 +241,26 @@ def test_a_look_at_a_service_loads_no_certificates(tmp_path, monkeypatch):
     finally:
         stop_processes({reports.process})
         reports.process.wait()
+
+
+def test_a_service_starts_once_the_one_that_it_needs_works(tmp_path, monkeypatch):
+    monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path))
+    ports = [free_port(0), free_port(0)]
+    later, first = (supervisor.service(REPORTS, report_port=p, reports=tmp_path) for p in ports)
+    later.name, later.needs = "later", REPORTS
+    launch, worked = launch_process, {}
+
+    def launched(command, name, environment):
+        worked[name] = answers(first.probe)
+        return launch(command, name, environment)
+
+    monkeypatch.setattr("flows.services.service.launch_process", launched)
+    with services_lock():
+        start_services([later, first])
+    stop_all()
+    for each in (first, later):
+        each.process.wait()
+    assert worked == {REPORTS: False, "later": True}
 
 
 @pytest.mark.long
