@@ -10,8 +10,10 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.metadata import version
 from inspect import getdoc
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -104,6 +106,10 @@ def _common(
 
 def main() -> None:
     """Run the command line and end the process with its exit status."""
+    # What is printed to a stream that the caller has closed (`>&-`), which is None, goes nowhere;
+    # Python would print errors among the results, and a file that is opened could be the stream.
+    for closed in (name for name in ("stdout", "stderr") if getattr(sys, name) is None):
+        setattr(sys, closed, Path(os.devnull).open("w"))  # noqa: SIM115 - until the end
     # On SIGTERM a command leaves its Dask cluster and reports the interruption, as on Ctrl-C.
     install_signal_handlers()
     exit_process(_run_command())
@@ -163,6 +169,7 @@ def _report_error(message: str, status: int, *, answered: bool = False) -> int:
         traceback.print_exc()
     line = printable(" ".join(message.split()))
     if "--json" in sys.argv and not answered:
-        print(json.dumps({"error": line, "status": status}), flush=True)
+        with suppress(OSError):  # the disk of the output may be full, as the error says then
+            print(json.dumps({"error": line, "status": status}), flush=True)
     print("ism-dask:", line, file=sys.stderr)
     return status

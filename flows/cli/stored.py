@@ -282,6 +282,8 @@ def report(
             raise SettingsError(f"--all and the run {name!r} exclude each other; give one of them")
         if card:
             raise SettingsError("--all and --card exclude each other; name the run of the card")
+        if out and out.is_file():
+            raise SettingsError(f"{out} is a file; --all writes a folder: name another")
         check_free(out / "index.html" if out and out.is_dir() else None, force=force)
         with output.watched():
             path = write_all_reports(out or reports_folder())

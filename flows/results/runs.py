@@ -84,8 +84,8 @@ class IngestResult(FlowResult):
         """The data set with its size and where it is."""
         split = "" if self.split in ("", "all") else f" ({self.split})"
         where = f"stored at {self.path}" if self.path else "not stored: a dry run"
-        columns = count_noun(self.columns, "column")
-        return f"{self.dataset}{split}: {self.rows:,} rows, {columns}, {where}"
+        rows, columns = count_noun(self.rows, "row"), count_noun(self.columns, "column")
+        return f"{self.dataset}{split}: {rows}, {columns}, {where}"
 
 
 @dataclass(frozen=True, kw_only=True)

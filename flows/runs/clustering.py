@@ -16,7 +16,15 @@ from sklearn.model_selection import train_test_split
 from flows.errors import SettingsError
 from flows.progress.watching import ProgressShare, run_step
 from flows.results.runs import ClusterResult, SeparatingColumn, largest
-from flows.runs.data import Array, describe_rows, read_rows, row_batches, store_for_run, with_label
+from flows.runs.data import (
+    Array,
+    check_components,
+    describe_rows,
+    read_rows,
+    row_batches,
+    store_for_run,
+    with_label,
+)
 from flows.runs.fitting import (
     FittedModel,
     described_run,
@@ -40,6 +48,7 @@ _SEPARATING = 10
 def cluster_and_save(settings: ClusterSettings, data: Dataset) -> ClusterResult:
     """Cluster the rows of a stored data set, and save the run."""
     k = count_clusters(settings, data)
+    check_components(settings, data)
     kernel = settings.kernel.replace("_", "-")
     run = settings.run or f"{data.info.folder}-{settings.paradigm}-{kernel}-k{k}"
     y = PARADIGMS[settings.paradigm].target(settings, data)

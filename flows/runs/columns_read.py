@@ -129,7 +129,7 @@ def _encoding_words(feature: Column, missing: str) -> str:
     """Return how a feature is read."""
     words = feature.kind
     if feature.kind == CATEGORY:
-        words = f"{len(feature.levels)} columns: {_listed(feature.encoded_names)}"
+        words = f"{count_noun(len(feature.levels), 'column')}: {_listed(feature.encoded_names)}"
     if not feature.missing:
         return words
     return f"{words}; rows without it are left out" if missing == DROP else f"{words}; gaps filled"

@@ -101,12 +101,7 @@ class LabelledDataset:
             if settings.criterion == PREDICTION and default <= RULES.most_features:
                 return None
             return min(default, d - 1)
-        if settings.n_components >= d > 1:  # no fit takes one column, and says so
-            raise SettingsError(
-                f"`n_components` is {settings.n_components}; {self.data.name} has {d} columns, "
-                f"expected 1 to {d - 1}",
-                "n_components",
-            )
+        check_components(settings, self.data)
         return settings.n_components
 
     def default_name(self, settings: SearchSettings) -> str:
@@ -188,7 +183,7 @@ def store_for_run(settings: RunSettings) -> tuple[RunSettings, Dataset]:
     target = getattr(settings, "target", AUTO)
     kind = target if target in (AUTO, CLASSES) else NUMBERS
     # `target` is that of the label alone.
-    names = (*split_names(settings.label), *sides)
+    names = tuple(dict.fromkeys((*split_names(settings.label), *sides)))
     from flows.runs.table_ingestion import store_labelled  # noqa: PLC0415
 
     needs_label = isinstance(settings, SearchSettings)
@@ -204,7 +199,30 @@ def label_of(data: Dataset, settings: SearchSettings) -> LabelledDataset:
         )
     labelled = with_label(data, settings.label, target=settings.target)
     labelled.count_components(settings)  # called for its error, which says that q is too large
+    if settings.balanced and target_of(labelled.y, settings.target) != "classes":
+        raise SettingsError(
+            f"`balanced` is for classes, but the label {labelled.label!r} is read as numbers: "
+            "leave it out, or choose another label",
+            "balanced",
+        )
+    d, most = data.X.shape[1], settings.max_features
+    if isinstance(most, int) and most > d:
+        raise SettingsError(
+            f"`max_features` is {most}; {data.name} has {d} columns, expected 1 to {d}",
+            "max_features",
+        )
     return labelled
+
+
+def check_components(settings: SavedRunSettings, data: Dataset) -> None:
+    """Raise a SettingsError if more new features are wanted than a fit to the data can have."""
+    d = data.X.shape[1]
+    if (settings.n_components or 0) >= d > 1:  # no fit takes one column, and says so
+        raise SettingsError(
+            f"`n_components` is {settings.n_components}; {data.name} has {d} columns, "
+            f"expected 1 to {d - 1}",
+            "n_components",
+        )
 
 
 def with_label(

@@ -187,7 +187,12 @@ def resumable_run(
             results.clear()
         report_progress(0.0, f"{kind} {settings.title}")
         progress_log(f"data: {about}")
-        yield this
+        try:
+            yield this
+        except KeyboardInterrupt:
+            if results.keys():
+                progress_note(f"`ism-dask resume {run}` goes on from what is saved of it")
+            raise
         lease.check()
         results.clear()
     report_progress(1.0, f"saved {run}")
@@ -202,7 +207,8 @@ def check_name_is_free(run: str, *, force: bool, replaces: str = "") -> None:
     if is_saved and not force and not (replaces and open_run(run).kind == replaces):
         raise FlowError(
             f"there is a run {run!r} already, at {folder}; replace it with --force, or choose "
-            "another name with --run"
+            "another name with `run`",
+            "run",
         )
     # Try to write now: a full or read-only disk should fail a run before its work, not after.
     make_folder(runs_folder())

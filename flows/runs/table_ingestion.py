@@ -14,6 +14,7 @@ from flows.runs.columns_read import describe_schema, hints
 from flows.settings.base import IngestSettings
 from flows.settings.choices import table_options
 from storage import Dataset, StorageError, TableError
+from storage.errors import did_you_mean
 from storage.table_ingestion import dataset_name, find_made_from, preview_table, store_unless_stored
 from storage.tables.formats import open_table
 from storage.tables.schema import CLASSES, TableOptions, TableSchema
@@ -59,16 +60,22 @@ def store_labelled(
         data = find_made_from(name, table.versions())
         if data is not None and {*labels} <= {each.name for each in stored_schema(data).explained}:
             return data
+        columns = ", ".join(table.schema.names[:8])
         if needs_label and not labels:
-            columns = ", ".join(table.schema.names[:8])
             raise SettingsError(
                 f"`label` is not given; name the column of {source} to explain: {columns}", "label"
             )
+        for each in labels:  # before what is stored with other labels is said to be in the way
+            if each not in table.schema.names:
+                hint = did_you_mean(each, table.schema.names)
+                raise SettingsError(
+                    f"there is no column {each!r}; {hint}{source} has the columns {columns}"
+                )
         return _store(table, name, options)
     except StorageError as error:
         raise TableError(
-            f"{error}. `ism-dask ingest {source}` has options for that, such as --name, --drop, "
-            "--keep and --missing; a run then takes the name of the data set"
+            f"{error}. `ism-dask ingest {source}` has options for that, such as --force, --name, "
+            "--drop, --keep and --missing; a run then takes the name of the data set"
         ) from error
 
 

@@ -207,5 +207,6 @@ def _acquire(lease: Lease) -> HeldLease:
     silence = count_noun(round(time.time() - before.renewed), "second")
     raise RunHeldError(
         f"the run {lease.run!r} is being computed: {before.description}, last heard of {silence} "
-        "ago; wait for it, end that process, or choose another name with --run"
+        "ago; wait for it, end that process, or choose another name with `run`",
+        "run",
     )

@@ -64,6 +64,10 @@ def table_options(settings: Any) -> TableOptions:
     for each in fields(TableOptions):
         value = getattr(settings, each.name)
         given[each.name] = split_names(value) if each.default == () else value
+        if each.default == () and value is not None and not given[each.name]:
+            raise SettingsError(
+                f"`{each.name}` is {value!r}; expected names of columns, or leave it out", each.name
+            )
     try:
         return TableOptions(**given)
     except StorageError as error:

@@ -115,8 +115,9 @@ def check_run_name(run: str, name: str) -> None:
 
 
 def split_names(text: str | None) -> tuple[str, ...]:
-    """Return the names in a text that separates them by commas."""
-    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+    """Return the names in a text that separates them by commas, each once."""
+    stripped = (name.strip() for name in (text or "").split(","))
+    return tuple(dict.fromkeys(name for name in stripped if name))
 
 
 def number_of(value: Any) -> Any:

@@ -44,7 +44,7 @@ _ELSEWHERE: Mapping[str, str] = {
 # Names of columns: in a run file also as a list.
 _Names = Annotated[
     list[str] | str,
-    AfterValidator(lambda value: value if isinstance(value, str) else ",".join(value)),
+    AfterValidator(lambda value: value if isinstance(value, str) else ",".join(value) or None),
 ]
 
 
@@ -175,7 +175,7 @@ def _flow_of(tables: Mapping[str, Any]) -> str:
             raise SettingsError(f"`{name}.{key}` is in the wrong place: give {_ELSEWHERE[key]}")
     if len(named) != 1:
         expected = " or ".join(f"[{name}]" for name in FLOWS)
-        had = " and ".join(f"[{name}]" for name in named) or "none of them"
+        had = " and ".join(f"[{name}]" for name in named) or "no table of a flow"
         raise SettingsError(f"the file has {had}; expected one table {expected}")
     return named[0]
 

@@ -145,10 +145,14 @@ def parse_toml(file: Path, title: str, example: str) -> dict[str, Any]:
     `title` is what the file is, such as "cluster file", and `example` where the user finds one.
     """
     try:
-        return tomllib.loads(file.read_text(encoding="utf-8"))
+        return tomllib.loads(file.read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise SettingsError(
             f"the {title} {file} cannot be read: {error.strerror}; expected one like {example}"
         ) from error
-    except (ValueError, RecursionError) as error:  # no TOML, or no UTF-8, or nested without end
+    except UnicodeDecodeError as error:
+        raise SettingsError(
+            f"the {title} {file} is no TOML: it is not UTF-8; save it so"
+        ) from error
+    except (ValueError, RecursionError) as error:  # no TOML, or nested without end
         raise SettingsError(f"the {title} {file} is no TOML: {error}") from error

@@ -187,6 +187,9 @@ def test_ctrl_c_is_told_of_whatever_error_comes_of_it(here, monkeypatch):
         ("crossval wine --folds many", "--folds"),
         ("crossval whine --plain", "`dataset` is 'whine'; did you mean 'wine'? expected one of"),
         ("crossval wine --plain -q 13", "wine has 13 columns, expected 1 to 12"),
+        ("cluster wine --plain -q 13", "wine has 13 columns, expected 1 to 12"),
+        ("fit wine --plain --max-features 14", "wine has 13 columns, expected 1 to 13"),
+        ("ingest a.csv --label=", "`--label` is ''; expected names of columns, or leave it out"),
         ("datasets whine", "did you mean 'wine'"),
         (
             "fit wine --plain --kernel polynomial --sigma 2",
@@ -267,6 +270,18 @@ def test_failures_of_transform(here, tmp_path):
     arrays.write_bytes(arrays.read_bytes()[:-1])
     assert "two" in here("transform", "two", "wine", "-o", out).failed(1)
     assert not out.exists()
+
+
+@pytest.mark.parametrize(("words", "status"), [("runs 1>&-", 0), ("show nope 2>&-", 2)])
+def test_a_closed_stream_gets_nothing_and_breaks_nothing(words, status):
+    ended = ran("sh", "-c", f"{sys.executable} -m flows.cli {words}")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (status, "", "")
+
+
+def test_an_answer_that_cannot_be_printed_is_an_error_of_one_line():
+    ended = ran("sh", "-c", f"{sys.executable} -m flows.cli runs --json > /dev/full")
+    assert ended.returncode == 1
+    assert len(ended.stderr.splitlines()) == 1
 
 
 def test_the_traceback_is_there_for_who_asks(here):

@@ -42,7 +42,7 @@ PLAIN = ("--plain", "--json", "--sigma", "median")
     ("text", "said"),
     [
         ('cluster = "local', "is no TOML"),
-        ("\udcff\udcfe", "is no TOML"),
+        ("\udcff\udcfe", "is no TOML: it is not UTF-8"),
         ("workers = 2", "`cluster` is missing"),
         (LOCAL + "wrokers = 2", "`wrokers` is no setting; did you mean 'workers'"),
         (LOCAL.replace("= 2", "= 0"), "`workers` is 0; expected 1 or more"),

@@ -211,7 +211,7 @@ def test_a_file_whose_name_no_data_set_can_have_is_given_one(here, tmp_path):
     path = (tmp_path / "sales.csv").rename(tmp_path / "sälés 1.csv")
     words = (path, "--label", "churned", "--plain")
     assert f"{path} gives no name for the data set" in here("ingest", *words).failed(1)
-    assert "has options for that, such as --name" in here("fit", *words).failed(1)
+    assert "has options for that, such as --force, --name" in here("fit", *words).failed(1)
     assert here("ingest", *words, "--name", "sales").status == 0
 
 
@@ -227,6 +227,8 @@ def test_a_path_serves_as_a_data_set(here, tmp_path):
     first = here(*given).answer
     assert first["dataset"] == "sales"
     assert open_dataset("sales").class_names == {"churned": ("no", "yes")}
+    misspelt = here("fit", path, "--label", "churnd", "--plain").failed(2)
+    assert "there is no column 'churnd'; did you mean 'churned'?" in misspelt
     # What was ingested in another way serves too, while the file is the same.
     here("ingest", path, "--label", "churned", "--drop", "id", "--force", "--plain")
     assert here(*given).answer["columns"] == first["columns"] - 1
@@ -395,6 +397,8 @@ def test_several_numbers_are_explained_together(here, sales, tmp_path):
     said = here(*words, "income,region").failed(2)
     assert "`--label` has 'region', whose values are classes" in said
     assert "`--label` is 'size'" in here(*words, "income,size").failed(2)
+    balanced = here(*words, "income", "--balanced").failed(2)
+    assert "`--balanced` is for classes, but the label 'income' is read as numbers" in balanced
 
 
 def test_a_row_of_weight_two_is_two_rows(here, tmp_path):
@@ -423,6 +427,9 @@ def test_columns_to_avoid_and_given_ones_are_no_features(here, sales, tmp_path):
     words = ("--label", "churned", "-q", 1, "--plain", *DEPENDENCE)
     table = tmp_path / "sales.csv"
     assert "name the column to explain" in here("fit", table, "--plain", "--avoid", "age").failed(2)
+    (tmp_path / "same.csv").write_bytes(table.read_bytes())
+    twice = ("fit", tmp_path / "same.csv", *words, "--avoid", "age", "--groups", "age")
+    assert "expected 1 to" in here(*twice, "-q", 99).err
     ended = here("fit", table, *words, "--avoid", "age,region", "--run", "fair")
     assert "Dependence on age,region" in ended.out
     data, fair = open_dataset("sales"), load_model("fair")

@@ -133,7 +133,9 @@ def test_interrupted_a_fit_keeps_what_it_has(here):
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=120)
     assert (process.returncode, err) == (130, b"ism-dask: interrupted\n")
-    reached = int(out.split()[-1]) if out.split() else 2
+    *iterations, advice = out.decode().splitlines()
+    assert advice == "`ism-dask resume cut` goes on from what is saved of it"
+    reached = int(iterations[-1]) if iterations else 2
     newest = Checkpoints.of_run("cut").find()
     assert newest.progress in {f"iteration {reached}", f"iteration {reached + 1}"}
     assert find_lease("cut").ended == "was interrupted"

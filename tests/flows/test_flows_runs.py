@@ -268,6 +268,7 @@ def test_all_reports_have_an_index(here, browser, tmp_path):
     again = here("report", "--all", "-o", tmp_path / "pages").failed(2)
     assert f"{index} exists already; replace it with --force" in again
     assert here("report", "--all", "-o", tmp_path / "pages", "--force").status == 0
+    assert "is a file; --all writes a folder" in here("report", "--all", "-o", index).failed(2)
     assert "exclude each other" in here("report", "mine", "--all").failed(2)
     assert "or --all" in here("report").failed(2)
     assert here("report", "--all").status == 0

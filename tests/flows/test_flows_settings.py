@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from flows.errors import SettingsError
 from flows.runs.clustering import PARADIGMS
+from flows.settings.base import import_choices
 from flows.settings.fields import command_words, deciding
 from flows.settings.run_file import FLOWS, read_run_file
 from flows.settings.run_file_text import commented_run_file
@@ -83,7 +84,9 @@ def test_a_run_file_runs_from_the_table_to_the_outputs(here, run_file):
     np.testing.assert_array_equal(new[["predictiveikdr0", "predictiveikdr1"]], expected)
     np.testing.assert_allclose(np.load(folder / "same.npy"), expected, rtol=1e-6, atol=1e-6)
     assert list(new["id"].astype(int)) == list(range(N))
-    assert "there is a run 'churn' already" in here("run", run_file, "--plain", "--quiet").failed(1)
+    again = here("run", run_file, "--plain", "--quiet").failed(1)
+    assert "there is a run 'churn' already" in again
+    assert "choose another name with `run`" in again
     assert here("run", run_file, "--plain", "--force").status == 0
 
 
@@ -105,7 +108,7 @@ def test_a_run_file_runs_from_the_table_to_the_outputs(here, run_file):
         ('out = "same.npy"', "", "`transform[1].out` is missing"),
         ('out = "same.npy"', 'out = "same.xls"', "`transform[1].out` is "),
         ('out = "same.npy"', 'out = "./new.parquet"', "which the run reads, or writes twice"),
-        ("[fit]", "[fits]", "expected one table [fit] or [crossval] or [cluster]"),
+        ("[fit]", "[fits]", "the file has no table of a flow; expected one table [fit] or ["),
         ("[fit]", "[crossval]\n[fit]", "[fit] and [crossval]; expected one table"),
         ("[fit]", "[crossval]", "crossval saves no W"),
         ("[fit]", "[fit", "is no TOML"),
@@ -123,9 +126,11 @@ def test_what_is_wrong_in_a_run_file_is_named(run_file, line, instead, message):
 
 
 def test_labels_of_a_run_file_may_be_a_list(run_file):
-    run_file.write_text(RUN_FILE.replace('"left us"', '["age", "income"]'))
+    text = RUN_FILE.replace('"left us"', '["age", "income", "age"]').replace('["id"]', "[]")
+    run_file.write_text(f"\ufeff{text}")  # some editors mark UTF-8 so
     plan = read_run_file(run_file)
-    assert plan.settings.label == plan.ingest.label == "age,income"
+    assert plan.settings.label == plan.ingest.label == "age,income,age"
+    assert import_choices().table_options(plan.ingest).label == ("age", "income")
 
 
 def test_init_writes_a_path_from_the_folder_of_the_file(here, run_file, monkeypatch):
