@@ -22,8 +22,8 @@ from storage.paths import home
 
 # Mode of the home, and of folders with logs, links and keys.
 PRIVATE = 0o700
-_FULL = "the disk or quota is full: free some space or set ISM_DASK_HOME to a larger disk"
-_DENIED = "{} is not allowed there: change the permissions or set ISM_DASK_HOME elsewhere"
+_FULL = "the disk or quota is full: free some space, or use a larger disk (home: ISM_DASK_HOME)"
+_DENIED = "{} is not allowed there: allow it, or use another folder (home: ISM_DASK_HOME)"
 _DOING = {"read": "reading", "write": "writing"}
 _ADVICE = {
     errno.ENOSPC: _FULL,

@@ -13,6 +13,7 @@ from flows.cli.compute import check_found, computed_run, connect_to_prefect, run
 from flows.cli.options import Plain, Replace, check_free
 from flows.cli.output import Output
 from flows.cli.stored import ingested, show_projected
+from flows.errors import SettingsError
 from flows.settings.refresh import RefreshSettings
 
 if TYPE_CHECKING:
@@ -173,6 +174,9 @@ def history(
 
     if rollback:
         from flows.refreshes.refresh import rollback as publish_again  # noqa: PLC0415
+
+        if out is not None:
+            raise SettingsError("--rollback and --out exclude each other; give one of them")
 
         with output.watched():
             record = publish_again(name)

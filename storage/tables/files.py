@@ -96,10 +96,8 @@ class TableFiles:
     @property
     def description(self) -> str:
         """The folder, or the file, or the first file and the number of others."""
-        if self.folder is not None:
-            return self.folder
-        first = self.paths[0]
-        return first if len(self.paths) == 1 else f"{first} and {len(self.paths) - 1} more"
+        first, others = self.folder or self.paths[0], len(self.paths) - 1
+        return f"{first} and {others} more" if others and self.folder is None else first
 
     def include(self, path: Path) -> bool:
         """Return whether a path is that of one of the files, by this or another name."""
@@ -197,6 +195,8 @@ def _opened(source: str) -> tuple[AbstractFileSystem, str]:
     except (ImportError, ValueError) as error:
         raise TableError(f"cannot open {source}: {error}") from error
     filesystem.invalidate_cache()
+    if ".." in PurePosixPath(path).parts and isinstance(filesystem, LocalFileSystem):
+        path = str(Path(path).resolve())  # a file is the same by another way to it
     return filesystem, path
 
 
@@ -240,5 +240,5 @@ def _common_suffix(paths: Sequence[str]) -> str:
     if advice := _ADVICE.get(suffix):
         raise TableError(f"{paths[0]} {advice}")
     if suffix not in SUFFIXES:
-        raise TableError(f"{paths[0]} ends in {suffix or 'no suffix'!r}; expected {_READABLE}")
+        raise TableError(f"{paths[0]} has the suffix {suffix!r}; expected {_READABLE}")
     return suffix

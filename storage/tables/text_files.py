@@ -213,6 +213,6 @@ def _check_header(files: TableFiles, names: Sequence[str]) -> None:
         )
     if len(names) == 1 and any(mark in names[0] for mark in _DELIMITERS):
         raise TableError(
-            f"{files.paths[0]} has one column, {names[0]!r}, since no mark separates all of its "
-            "rows into as many columns; name it with --delimiter (delimiter=)"
+            f"{files.paths[0]} has one column, {names[0]!r}: another mark separates its cells, or "
+            "its rows have not all as many; name the mark with --delimiter (delimiter=)"
         )

@@ -213,6 +213,7 @@ def test_ctrl_c_is_told_of_whatever_error_comes_of_it(here, monkeypatch):
         ("crossval mnist-test --split train --plain", "is no data set with splits"),
         ("fit wine --plain --run a/b", "`--run` is 'a/b'"),
         ("transform two wine", "--out"),
+        ("history two --rollback -o a.html", "--rollback and --out exclude each other"),
         ("transform two wine -o out.txt", "ends in .csv or .npy"),
         ("transform two in.csv --split all -o out.csv", "is a table, which has none"),
     ],

@@ -229,6 +229,10 @@ def test_a_path_serves_as_a_data_set(here, tmp_path):
     assert open_dataset("sales").class_names == {"churned": ("no", "yes")}
     misspelt = here("fit", path, "--label", "churnd", "--plain").failed(2)
     assert "there is no column 'churnd'; did you mean 'churned'?" in misspelt
+    # So does another way to the file.
+    other = tmp_path / "jobs" / ".." / "sales.csv"
+    other.parent.parent.mkdir()
+    assert here("cluster", other, *options).answer["dataset"] == "sales"
     # What was ingested in another way serves too, while the file is the same.
     here("ingest", path, "--label", "churned", "--drop", "id", "--force", "--plain")
     assert here(*given).answer["columns"] == first["columns"] - 1

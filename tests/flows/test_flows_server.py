@@ -72,7 +72,7 @@ def test_a_full_disk_is_named_under_prefect(tmp_path, monkeypatch):
         check_disk()
     line = str(raised.value)
     assert f"could not write {tmp_path / 'small' / 'prefect'} (No space left on device" in line
-    assert "the disk or quota is full" in line
+    assert "the disk or quota is full: free some space, or use a larger disk" in line
 
 
 def test_the_home_is_for_its_owner_alone(tmp_path, monkeypatch):

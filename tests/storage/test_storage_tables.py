@@ -271,6 +271,7 @@ LONG = b"x,y\n" + b"1,a\n" * 2**19 + b"2,\xe4\n"
     [
         ("none.csv", None, "there is no file"),
         ("a.docx", b"PK", "expected .arrow, .csv"),
+        ("a", b"x,y\n", "a has the suffix ''; expected"),
         ("a.xlsx", b"PK", "a.xlsx is a spreadsheet; save it as CSV"),
         pytest.param("a.csv", LONG, "not UTF-8; name its .* --encoding cp1252", id="long"),
         ("empty/", None, "no file that can be read"),
@@ -286,7 +287,7 @@ LONG = b"x,y\n" + b"1,a\n" * 2**19 + b"2,\xe4\n"
         ("a.csv", b"\n", "is empty"),
         ("a.csv", gzip.compress(b"x,y\n1,a\n"), "packed by gzip; add .gz to its name"),
         ("a.csv", b"PK\x03\x04\x14", "ZIP archive, as workbooks of Excel are; save its table"),
-        ("a.csv", b"x;y\n1;2;3\n", r"has one column, 'x;y'.*--delimiter"),
+        ("a.csv", b"x;y\n1;2;3\n", r"has one column, 'x;y': another mark.*--delimiter"),
         ("a.csv", b",y\n1,a\n", r"column 1 of .* has no name.*index=False"),
         ("a.npy", b"\x93NUMPY\x01\x00", "a.npy"),
     ],
