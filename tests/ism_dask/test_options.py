@@ -95,13 +95,13 @@ def _exempt(estimator):
 
 CHECKS = parametrize_with_checks(
     [
-        PredictiveIKDR(1, solver=Ascent(max_iter=5)),
-        SupervisedIKDR(),
+        PredictiveIKDR(1, kernel=Gaussian(2.0), max_features=None, solver=Ascent(max_iter=5)),
+        SupervisedIKDR(solver=ISM(max_iter=5)),
         SupervisedIKDR(missing="mean"),
         UnsupervisedIKDR(max_outer=3),
         SemiSupervisedIKDR(3, max_outer=3),
         AlternativeIKDR(max_outer=3),
-        ColoredMVU(),
+        ColoredMVU(n_eigenvectors=5),
     ],
     expected_failed_checks=_exempt,
 )
