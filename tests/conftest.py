@@ -123,6 +123,14 @@ def _own_home(tmp_path, monkeypatch):
     monkeypatch.delenv("PREFECT_API_URL")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _fewer_draws():
+    """Let `intervals` draw W a tenth as often, which takes most of their time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("ism_dask.inference.intervals._DRAWS", 99)
+        yield
+
+
 @pytest.fixture
 def reference_data(monkeypatch):
     """Return the folder of raw files, or skip; `ISM_DASK_DATA` names it during the test."""

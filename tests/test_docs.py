@@ -56,6 +56,11 @@ def run_block(page, kind, line, code, names):
     assert not failures, "".join(failures)
 
 
+@pytest.fixture(autouse=True)
+def _all_draws(monkeypatch):
+    monkeypatch.setattr("ism_dask.inference.intervals._DRAWS", 999)
+
+
 MODULES = [name for _, name, _ in pkgutil.walk_packages(ism_dask.__path__, "ism_dask.")]
 WITH_EXAMPLES = [name for name in MODULES if ">>> " in inspect.getsource(import_module(name))]
 

@@ -49,8 +49,9 @@ def crossed(changed):
 
 
 @pytest.fixture(autouse=True)
-def _wide(monkeypatch):
+def _wide_and_without_pictures(monkeypatch):
     monkeypatch.setenv("COLUMNS", "500")  # no table is wrapped
+    monkeypatch.setattr("flows.reports.pictures.Figure.content", b"<svg/>")
 
 
 def facts(summary):

@@ -43,13 +43,6 @@ def _line(n, seed=0):
     return X, np.sin(X[:, 0]) + 0.5 * rng.normal(size=n)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _fewer_draws():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("ism_dask.inference.intervals._DRAWS", 99)
-        yield
-
-
 @pytest.fixture(scope="module")
 def fitted():
     return PredictiveIKDR(2, **EVERY).fit(X, Y)
