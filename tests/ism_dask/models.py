@@ -36,6 +36,12 @@ SUPERVISED = (PredictiveIKDR, SupervisedIKDR)
 hsic_model = SupervisedIKDR
 
 
+def quick_model(kind, n_components=1, **options):
+    """Return an estimator of labels or numbers with a given width and no choice of few features."""
+    few = {"max_features": None} if kind is PredictiveIKDR else {}
+    return kind(n_components, **{"kernel": Gaussian(sigma=2.0), **few, **options})
+
+
 def problem_of(X, y, kernel, rows=None, **given):
     """Return the problem of rows X (n, d), in shards of so many rows, and the dependence on y."""
     known = y if isinstance(y, Dependence) else target_dependence(y)

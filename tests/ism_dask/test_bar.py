@@ -17,6 +17,7 @@ from ism_dask.observe import FitWatcher, progress, watching_fits
 from ism_dask.observe import progress_bar as bar
 from ism_dask.observe.progress_bar import progress_bar
 from ism_dask.rows.shards import cut
+from ism_dask.selection.rules import RULES
 from ism_dask.solvers import ISM
 
 QUICK = hsic_model(2, kernel=Gaussian("median"), solver=ISM(tol=1e-3))
@@ -79,15 +80,18 @@ def test_long_passes_are_shown_within_an_iteration_on_any_console(shown, monkeyp
         assert any(re.match(begun, text) for _, text, _ in shown), begun
 
 
-def test_the_choices_of_a_prediction_are_counted_until_all_rows_have_joined():
+def test_the_choices_of_a_prediction_are_counted_until_all_rows_have_joined(monkeypatch):
+    monkeypatch.setattr("ism_dask.rows.raw.BLOCK_ROWS", 200)
+    monkeypatch.setitem(vars(RULES), "stages", (200,))
+
     class Counting(FitWatcher):
         def on_selection(self, done, total):
             counted.append(done / total)
 
-    counted, X = [], np.random.default_rng(0).normal(size=(1500, 3))
+    counted, X = [], np.random.default_rng(0).normal(size=(500, 3))
     with watching_fits(Counting()):
         PredictiveIKDR(1).fit(X, X[:, 0] ** 2)
-    # The mean of y, its law, what the first 600 rows choose, and the rows that join.
+    # The mean of y, its law, what the first 200 rows choose, and the rows that join.
     assert counted == pytest.approx([0, 1 / 3, 2 / 3, 1])
 
 

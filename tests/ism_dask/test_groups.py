@@ -36,10 +36,10 @@ def test_copies_weights_and_groups_of_copies_are_the_same():
     X, y = noisy()
     weights = np.random.default_rng(3).integers(1, 4, size=120)
     rows = np.random.default_rng(4).permutation(np.repeat(np.arange(120), weights))
-    weighted = PredictiveIKDR(2).fit(X, y, weights)
+    weighted = PredictiveIKDR(2, **QUICK).fit(X, y, weights)
     for copied in (
-        PredictiveIKDR(2).fit(X[rows], y[rows]),
-        PredictiveIKDR(2).fit(X[rows], y[rows], groups=rows),
+        PredictiveIKDR(2, **QUICK).fit(X[rows], y[rows]),
+        PredictiveIKDR(2, **QUICK).fit(X[rows], y[rows], groups=rows),
     ):
         assert_allclose(copied.components_, weighted.components_, atol=1e-10)
         assert unseen(copied) == pytest.approx(unseen(weighted), abs=1e-10)
@@ -95,12 +95,12 @@ def test_groups_belong_to_the_fit():
 def test_intervals_of_groups_are_those_of_observations():
     X, y = noisy()
     alone, whole = (
-        intervals(PredictiveIKDR(1, max_features=None).fit(X, y, **each), X, y, **each)
+        intervals(PredictiveIKDR(1, **QUICK).fit(X, y, **each), X, y, **each)
         for each in ({}, {"groups": np.arange(120)})
     )
     assert_allclose(alone.shares_low, whole.shares_low, atol=1e-9)
     pairs = {"groups": np.arange(120) % 4}
-    few = intervals(PredictiveIKDR(1, max_features=None).fit(X, y, **pairs), X, y, **pairs)
+    few = intervals(PredictiveIKDR(1, **QUICK).fit(X, y, **pairs), X, y, **pairs)
     assert "there are 4 groups of rows for 7 free weights" in few.doubts[0]
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 
 from ism_dask import PredictiveIKDR
 from ism_dask.criteria.landmark_regression import TARGET, LandmarkRegression, landmark_rows
@@ -116,7 +117,7 @@ def test_a_width_for_which_there_are_too_few_landmarks_is_refused():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1500, 8))
     y = np.sin(2 * X[:, :6]).sum(axis=1) + 0.3 * rng.normal(size=1500)
-    model = PredictiveIKDR(6, max_features=None).fit(X, y)
+    model = PredictiveIKDR(6, target="linear", max_features=None).fit(X, y)
     Z = (X - model.mean_) / model.scale_ @ model.components_.T
     left_out = landmark_rows(model.kernel_, Z, RULES.landmarks, RULES.left_out, rng)[1]
     assert left_out < RULES.most_left_out
@@ -124,10 +125,11 @@ def test_a_width_for_which_there_are_too_few_landmarks_is_refused():
 
 def test_a_network_starts_where_rows_are_many(monkeypatch):
     """It is on trial beside the other candidates, and learns the same from the same seed."""
-    monkeypatch.setitem(vars(RULES), "network_rows", 1500)
-    model = PredictiveIKDR(1, target="linear").fit(*_sine(2000))
+    for name, value in (("network_rows", 1500), ("stages", (200,))):
+        monkeypatch.setitem(vars(RULES), name, value)
+    model = PredictiveIKDR(1, target="linear", max_features=None).fit(*_sine(2000))
     assert "network" in {trial.start for trial in model.report_.trials}
-    again = PredictiveIKDR(1, target="linear").fit(*_sine(2000))
+    again = clone(model).fit(*_sine(2000))
     assert_array_equal(again.components_, model.components_)
     shares = [trial.explained for trial in model.report_.trials[1:]]  # after the one that was taken
     assert shares == sorted(shares, reverse=True)

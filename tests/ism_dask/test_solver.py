@@ -119,7 +119,7 @@ def test_no_trial_begins_after_the_time_limit(monkeypatch):
         return evidence(self, W, setting)
 
     monkeypatch.setattr(Sample, "evidence", noted)
-    free = PredictiveIKDR(2).fit(X, y)
+    free = PredictiveIKDR(2, max_features=None).fit(X, y)
     assert len(tried) > 200
     tried.clear()
     monkeypatch.setattr(TimeLimit, "seconds", property(lambda _: float(len(tried))))

@@ -21,12 +21,14 @@ from ism_dask.estimators import input_rows
 from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.kernels import Gaussian, Polynomial
 from ism_dask.linalg.subspaces import subspace_sine
+from ism_dask.solvers import ISM
 
 X, Y = WINE, CULTIVAR
 NAMES = np.array(["barolo", "grignolino", "barbera"])[Y]
 COLUMNS = {f"f{number}": column for number, column in enumerate(X.T)}
 PLAIN = {"kernel": Gaussian(sigma=2.0)}
 QUICK = {**PLAIN, "max_features": None}
+OPTIONS = {PredictiveIKDR: QUICK, SupervisedIKDR: {"solver": ISM(tol=0.01)}}
 
 
 @pytest.fixture(scope="module")
@@ -144,7 +146,7 @@ def test_a_fit_is_the_same_in_memory_on_disk_on_a_cluster_and_as_any_type(
     kind, tmp_path, thread_cluster
 ):
     X, y = _bytes(100)
-    made = partial(kind, 1, **({"max_features": None} if kind is PredictiveIKDR else {}))
+    made = partial(kind, 1, **OPTIONS[kind])
     lazy = da.from_array(np.asfortranarray(X), chunks=(60, 3))
     on_disk, whole = stored(X * 1.0, tmp_path, 50), X * 1.0
     places = [whole, X, X.astype(np.float32), coo_array(X), on_disk, on_disk.X, lazy]
@@ -185,7 +187,7 @@ def test_a_fit_to_larger_rows_is_the_same_wherever_they_are(
     lazy, on_disk = da.from_array(X, chunks=(160, 3)), stored(X * 1.0, tmp_path, 128)
 
     def fitted(place):
-        return kind(1).fit(place, y, weights)
+        return kind(1, **OPTIONS[kind]).fit(place, y, weights)
 
     fits = [fitted(place) for place in (X, csr_array(X), on_disk, stored(X, tmp_path, 2048))]
     with Client(thread_cluster):
