@@ -25,8 +25,6 @@ _LEAST_MOVE = 5e-4
 _ERRORS = 3.0
 # A limit, the value that it limits, and the value in words.
 Value = tuple[str, float, str]
-# Ends of a fit that need no attention; "approximate" is what sampling or an engine leaves.
-_GOOD_ENDS = (Status.CONVERGED.value, Status.APPROXIMATE.value, Status.START.value)
 
 
 def compare(
@@ -95,10 +93,12 @@ def compare(
 
 def doubts(result: FitResult, comparison: Comparison | None) -> tuple[str, ...]:
     """Return why a new fit should not be published unseen; empty if there is no reason."""
-    status = result.status
-    # Predictions are judged by the share that they explain: their last steps hardly change it.
-    ended = status in _GOOD_ENDS or (result.predicts and status == Status.MAX_ITER.value)
-    reasons = () if ended else (f"the fit did not converge ({status})",)
+    status = Status(result.status)
+    # What sampling or an engine leaves needs no attention. Predictions are judged by the share that
+    # they explain: their last steps hardly change it.
+    harmless = (Status.APPROXIMATE, *([Status.MAX_ITER] if result.predicts else ()))
+    ended = status.is_requested or status in harmless
+    reasons = () if ended else (f"the fit did not converge ({status.value})",)
     return reasons if comparison is None else (*reasons, *comparison.reasons)
 
 

@@ -85,13 +85,13 @@ class RefreshTable(Checked):
 
     max_fall: float = _share_setting(
         0.15,
-        about="By which share of it the share of the label that the new features explain may fall, "
-        "and what the rows of the published run predict of it in the published features.",
+        about="The part of the explained share of the label that may be lost; also of the share "
+        "that the rows of the published run predict.",
     )
     max_turn: float = setting(
         0.85,
-        about="Sine of the angle by which the new features of the rows may turn against a "
-        "published one, as W turns; a feature counts by what J loses without it.",
+        about="Sine of the angle between the new features and a published one that is allowed; a "
+        "feature counts by what J loses without it.",
         gt=0,
         le=1,
     )
@@ -113,7 +113,7 @@ class RefreshTable(Checked):
     keep: int = setting(
         30,
         about="Runs of the history that keep their files: the newest ones, the published one and "
-        "the one that was published before it. Of others the line in the history stays.",
+        "the one that was published before it. The history lists the others still.",
         ge=2,
     )
 

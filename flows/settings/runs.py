@@ -79,7 +79,7 @@ class SavedRunSettings(DataSettings):
     sigma: float | str | None = kernel_setting(
         None,
         about="Width of a gaussian: a number, root or median. Default: root, the median distance "
-        "between rows, scaled to the new features.",
+        "between rows, scaled to the new features; for clusters median, without the scaling.",
     )
     degree: int | None = kernel_setting(None, about="Degree of a polynomial.")
     offset: float | None = kernel_setting(

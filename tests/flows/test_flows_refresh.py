@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -35,11 +36,13 @@ from support import artifacts_of
 from waiting import served, wait
 
 from flows.errors import SettingsError
+from flows.refreshes.comparison import doubts
 from flows.refreshes.history import history_summary, known_history
 from flows.refreshes.refresh import check_refreshable, refresh
 from flows.runs.published import History
 from flows.settings.refresh import RefreshSettings
 from flows.settings.run_file import read_run_file
+from ism_dask.status import Status
 from storage import home, load_model, model_hash, open_dataset, publish_run
 from storage.dataset import dataset_path
 from storage.records import to_sealed_json
@@ -91,6 +94,17 @@ def test_only_what_has_changed_is_fitted_again_from_the_last_w(here, run_file):
     pictures = re.findall('svg\\+xml;base64,([^"]+)"', page)
     # Dates below the pictures.
     assert all(f"{datetime.now(UTC):%Y-%b-%d}" in b64decode(each).decode() for each in pictures)
+
+
+@pytest.mark.parametrize("predicts", [True, False])
+def test_a_fit_that_ended_as_it_should_is_not_suspicious(predicts):
+    sound = {Status.CONVERGED, Status.TOLERANCE, Status.NOISE, Status.START, Status.APPROXIMATE}
+    sound |= {Status.MAX_ITER} if predicts else set()
+    for status in Status:
+        reasons = doubts(SimpleNamespace(status=status.value, predicts=predicts), None)
+        assert reasons == (
+            () if status in sound else (f"the fit did not converge ({status.value})",)
+        )
 
 
 def test_a_refresh_opens_the_rows_and_each_model_once(here, run_file):
