@@ -131,7 +131,10 @@ def _run_command() -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FlowError.status
     except _CommandLineError as error:
-        return _report_error(f"{error.format_message()} (ism-dask --help)", SettingsError.status)
+        cause = error.__cause__  # of pydantic, whose words lack the value
+        got = f", got {cause.errors()[0]['input']!r}" if hasattr(cause, "errors") else ""
+        message = f"{error.format_message()}{got} (ism-dask --help)"
+        return _report_error(message, SettingsError.status)
     except Exception as error:
         if INTERRUPTED.is_set() and not isinstance(error, Interrupted):
             return _report_error("interrupted", Interrupted.status)
@@ -143,6 +146,8 @@ def _check_arguments() -> None:
     # Python has halves of characters in place of other bytes.
     if odd := [each for each in sys.argv if each.encode(errors="ignore").decode() != each]:
         raise SettingsError(f"the argument {odd[0]!r} is not UTF-8; rename the file or folder")
+    if (home := os.environ.get("ISM_DASK_HOME", "")) and Path(home).is_file():
+        raise SettingsError(f"ISM_DASK_HOME is {home!r}, which is a file; name a folder")
 
 
 def _message(error: Exception) -> str:

@@ -195,7 +195,8 @@ def _unfit_columns(
         if column.missing == rows:
             problems.append(f"the column {column.name!r} has no values")
     numbers = "write numbers as 1234.5, or 1234,5 with `decimal` ,; a label may be `target` classes"
-    advice = f"correct or drop these columns{f' ({numbers})' if mixed else ''}"
+    hint = f" ({numbers}; leave a cell without a number empty)" if mixed else ""
+    advice = f"correct or drop these columns{hint}"
     return [*problems[:-1], f"{problems[-1]}: {advice}"] if problems else []
 
 
@@ -219,10 +220,8 @@ def _gaps(scan: TableScan, options: TableOptions) -> list[str]:
     if not counts:
         return []
     advice = "drop, mean or indicator" if options.missing == REFUSE else "drop"
-    return [
-        f"values are missing in some of {scan.rows:,} rows: {counts}; accept that with `missing` "
-        f"{advice}"
-    ]
+    missing = f"values are missing in some of {scan.rows:,} rows: {counts}"
+    return [f"{missing}; accept that with `missing` {advice}"]
 
 
 def _fits_float32(kind: pa.DataType) -> bool:

@@ -184,7 +184,7 @@ def test_ctrl_c_is_told_of_whatever_error_comes_of_it(here, monkeypatch):
     ("arguments", "message"),
     [
         ("nonsense", "No such command"),
-        ("crossval wine --folds many", "--folds"),
+        ("crossval wine --folds many", "many'"),
         ("crossval whine --plain", "`dataset` is 'whine'; did you mean 'wine'? expected one of"),
         ("crossval wine --plain -q 13", "wine has 13 columns, expected 1 to 12"),
         ("cluster wine --plain -q 13", "wine has 13 columns, expected 1 to 12"),
@@ -224,10 +224,13 @@ def test_wrong_usage(here, arguments, message):
     ended.failed(2)
 
 
-def test_arguments_that_are_not_utf8_are_refused(here):
+def test_arguments_and_a_home_that_cannot_be_are_refused(here, monkeypatch, tmp_path):
     for words in (("fit", "\udce9"), ("init", "x.toml", "--data", "\udce9.csv", "--json")):
         assert r"'\udce9" in here(*words).failed(2)
     assert "could not write" in here("init", "x" * 300).failed(1)
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("ISM_DASK_HOME", str(tmp_path / "file"))
+    assert "file', which is a file; name a folder" in here("runs").failed(2)
 
 
 def test_errors_of_the_library_name_options_and_expect_what_is_possible(here, tmp_path):

@@ -547,6 +547,7 @@ def test_all_problems_of_a_table_are_listed_at_once():
         "'when' holds dates",
         "'free' has 60 different texts",
         "'mixed' has numbers, and texts such as '?'",
+        "leave a cell without a number empty",
         "'huge' is infinite in 1 of 60 rows",
         "values are missing in some of 60 rows: gap (1); accept that",
         "'y' has more than 20 different whole numbers",
