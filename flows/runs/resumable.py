@@ -134,6 +134,8 @@ class FitCheckpoints:
         if self.start is not None:
             where = [f"{name} {value}" for name, value in piece.items()] + [self.start.progress]
             progress_note(f"resuming at {', '.join(where)} (--afresh starts from the beginning)")
+        elif not piece and self._store.find() is not None:
+            progress_note("it starts afresh: data or settings have changed since it was cut off")
         self._pending: Checkpoint | None = None
         self._last_save = time.monotonic()
 
