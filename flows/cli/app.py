@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -170,6 +171,8 @@ def _with_flags(message: str, settings: Sequence[str] | None) -> str:
 
 def _report_error(message: str, status: int, *, answered: bool = False) -> int:
     """Print an error on stderr and, with `--json`, as an object unless the command has answered."""
+    # The process ends by itself now, also for those who press Ctrl-C several times.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if "--debug" in sys.argv:
         traceback.print_exc()
     line = printable(" ".join(message.split()))

@@ -3,6 +3,7 @@
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -38,6 +39,7 @@ def here(capfd, monkeypatch):
         capfd.readouterr()
         with pytest.raises(SystemExit) as ended:
             main()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         out, err = capfd.readouterr()
         return Ended(ended.value.code, out, err)
 

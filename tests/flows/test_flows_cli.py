@@ -173,7 +173,12 @@ def test_ctrl_c_is_told_of_whatever_error_comes_of_it(here, monkeypatch):
         except BaseException:
             raise AttributeError("partially initialized module") from None
 
+    def hasty(line):
+        signal.raise_signal(signal.SIGINT)
+        return line
+
     monkeypatch.setattr("flows.settings.runs.SavedRunSettings.build_kernel", half_imported)
+    monkeypatch.setattr("flows.cli.app.printable", hasty)
     assert here("fit", "wine", "--plain") == Ended(130, "", "ism-dask: interrupted\n")
     monkeypatch.undo()
     # The next command of this process knows nothing of it.
