@@ -86,10 +86,10 @@ def test_the_label_of_a_stored_table_has_the_name_of_its_column(here, sales, tmp
 
 
 def test_three_commands_from_a_table_to_new_features(here, sales, tmp_path):
-    _fit(here, tmp_path)
+    _fit(here, tmp_path, "--sigma", 2)
     data = open_dataset("sales")
     X = data.X.read(0, N)
-    expected = PredictiveIKDR(2, random_state=0).fit(X, data.y).transform(X)
+    expected = PredictiveIKDR(2, kernel=Gaussian(2.0), random_state=0).fit(X, data.y).transform(X)
     shuffled, new = sales[["member", "region", "income", "age", "id"]], tmp_path / "new.parquet"
     shuffled.to_parquet(new)
     assert_allclose(load_model("two").transform(shuffled), expected, atol=1e-9)
@@ -451,9 +451,9 @@ def test_columns_to_avoid_and_given_ones_are_no_features(here, sales, tmp_path):
     assert_allclose(load_model("known").components, known.components_, atol=1e-3)
     few = here("crossval", "sales", *words, "--groups", "region")
     assert "groups; expected one for each fold or more" in few.failed(2)
-    predicted = ("fit", "sales", "--label", "churned", "-q", 1, "--plain", "--run", "grouped")
-    assert here(*predicted, "--groups", "age").status == 0
-    grouped = PredictiveIKDR(1).fit(rows, y, groups=sales["age"])
+    predicted = ("fit", "sales", "--label", "churned", "-q", 1, "--sigma", 2, "--run", "grouped")
+    assert here(*predicted, "--plain", "--groups", "age").status == 0
+    grouped = PredictiveIKDR(1, kernel=Gaussian(2.0)).fit(rows, y, groups=sales["age"])
     assert_allclose(load_model("grouped").components, grouped.components_, atol=1e-3)
     assert "is the label to explain" in here("fit", "sales", *words, "--given", "churned").failed(2)
     assert "`--avoid` is 'sex'" in here("fit", "sales", "--avoid", "sex", "--plain").failed(2)

@@ -107,7 +107,8 @@ def test_a_fit_that_ended_as_it_should_is_not_suspicious(predicts):
         )
 
 
-def test_a_refresh_opens_the_rows_and_each_model_once(here, run_file):
+def test_a_refresh_opens_the_rows_and_each_model_once(here, run_file, monkeypatch):
+    monkeypatch.setattr("flows.reports.pictures.svg_document", lambda *_: "<svg/>")
     run_file.write_text('report = "sales.html"\n' + QUICK_FILE + RUN_FILE[RUN_FILE.index("[[") :])
     refreshed(here, run_file)
     write_part(run_file.parent, "b", 40)

@@ -36,7 +36,7 @@ SUPERVISED = (PredictiveIKDR, SupervisedIKDR)
 hsic_model = SupervisedIKDR
 
 
-def quick_model(kind, n_components=1, **options):
+def quick(kind, n_components=1, **options):
     """Return an estimator of labels or numbers with a given width and no choice of few features."""
     few = {"max_features": None} if kind is PredictiveIKDR else {}
     return kind(n_components, **{"kernel": Gaussian(sigma=2.0), **few, **options})

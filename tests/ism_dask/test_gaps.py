@@ -7,16 +7,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from models import (
-    CULTIVAR,
-    SUPERVISED,
-    StoredRows,
-    assert_same_fit,
-    curved,
-    hsic_model,
-    quick_model,
-    quiet,
-)
+from models import CULTIVAR, SUPERVISED, StoredRows, assert_same_fit, hsic_model, quick, quiet
 from models import WINE as X
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
@@ -42,7 +33,7 @@ HAS = RNG.random(N) < 0.6
 FLOATS, PARTLY = (np.where(HAS, values, np.nan) for values in (Y, NUMBERS))
 WIDTH = Gaussian(sigma=2.0)
 QUICK = {"kernel": WIDTH, "missing": "mean"}
-EVERY = [quick_model(PredictiveIKDR, 2), SupervisedIKDR(2), ism_dask.ColoredMVU()]
+EVERY = [quick(PredictiveIKDR, 2), SupervisedIKDR(2), ism_dask.ColoredMVU()]
 EVERY += [getattr(ism_dask, f"{name}IKDR")(3, 2) for name in ("Unsupervised", "Alternative")]
 EVERY += [ism_dask.SemiSupervisedIKDR(3, 2)]
 every_estimator = pytest.mark.parametrize("model", EVERY, ids=lambda model: type(model).__name__)
@@ -111,16 +102,15 @@ def test_rows_count_in_the_means_by_their_weights(kind):
 
 @pytest.mark.parametrize("make", SUPERVISED)
 def test_the_order_of_rows_changes_no_bit(make):
-    order, model = RNG.permutation(N), quick_model(make, missing="mean")
+    order, model = RNG.permutation(N), quick(make, missing="mean")
     one, other = (clone(model).fit(GAPPY[i], PARTLY[i]) for i in (np.arange(N), order))
     for name in ("components_", "mean_", "scale_", "gap_means_"):
         assert_array_equal(getattr(one, name), getattr(other, name))
 
 
 def test_what_judges_a_fit_takes_its_rows_as_they_are():
-    rows, y = curved()
-    rows[::7, 4], y[::4] = np.nan, np.nan
-    fitted = PredictiveIKDR(2, **QUICK, max_features=None).fit(rows, y)
+    rows, y = GAPPY[:, 5:10], PARTLY
+    fitted = quick(PredictiveIKDR, missing="mean").fit(rows, y)
     assert_allclose(fitted.gap_means_, np.nanmean(rows, axis=0))
     assert fitted.certify(rows, y).is_certified
     assert intervals(fitted, rows, y).shares.shape == (5,)
@@ -188,12 +178,12 @@ def test_storage_fills_gaps_as_a_fit_does(filled):
 @pytest.mark.parametrize("y", [FLOATS, PARTLY], ids=["classes", "numbers"])
 @pytest.mark.parametrize("make", SUPERVISED)
 def test_rows_without_y_count_in_means_and_deviations_alone(make, y):
-    one = quick_model(make, 2).fit(X, y)
+    one = quick(make, 2).fit(X, y)
     assert_allclose(one.mean_, X.mean(axis=0))
     assert_allclose(one.scale_, X.std(axis=0))
     # The definition: rows scaled by those of all, of which the ones with y are fitted.
     scaled = ((X - X.mean(axis=0)) / X.std(axis=0))[HAS]
-    expected = quick_model(make, 2, standardize=False).fit(scaled, y[HAS])
+    expected = quick(make, 2, standardize=False).fit(scaled, y[HAS])
     assert one.objective_ == pytest.approx(expected.objective_, rel=1e-9)
     assert subspace_sine(one.components_.T, expected.components_.T) < 1e-6
     assert (one.report_.rows_without_y, expected.report_.rows_without_y) == (N - HAS.sum(), 0)
@@ -269,7 +259,7 @@ def test_one_row_is_not_enough(model):
 @pytest.mark.parametrize("name", ["avoid", "given", "groups"])
 def test_what_is_known_beside_y_is_that_of_the_rows_with_y(name):
     values = RNG.integers(0, 12, N) if name == "groups" else RNG.normal(size=N)
-    model = quick_model(PredictiveIKDR)
+    model = quick(PredictiveIKDR)
     every = model.fit(X, FLOATS, **{name: values}).components_
     assert model.certify(X, FLOATS, **{name: values.tolist()}).residual_rows == HAS.sum()
     some = pd.Series(np.where(HAS, values, np.nan))

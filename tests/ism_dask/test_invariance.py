@@ -3,17 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from models import (
-    CULTIVAR,
-    SUPERVISED,
-    WINE,
-    assert_same_fit,
-    curved,
-    hsic_model,
-    projector,
-    quick_model,
-    quiet,
-)
+from models import SUPERVISED, assert_same_fit, curved, hsic_model, projector, quick, quiet
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
@@ -44,10 +34,7 @@ def _picked(values, rows):
     [
         *((PredictiveIKDR(2), X, y, {}) for y in (NUMBERS, CLASSES)),
         *((hsic_model(2, kernel=k), X, y, {}) for k in KERNELS for y in (NUMBERS, CLASSES)),
-        *(
-            (quick_model(PredictiveIKDR), *ALIKE, {name: SIDES["both"]})
-            for name in ("avoid", "given")
-        ),
+        *((quick(PredictiveIKDR), *ALIKE, {name: SIDES["both"]}) for name in ("avoid", "given")),
         *((AlternativeIKDR(3, kernel=k), GROUPED, CLASSES, {}) for k in ("gaussian", "polynomial")),
         *((ColoredMVU(), X, y, {}) for y in (None, X[:, 0])),
     ],
@@ -120,12 +107,11 @@ def test_weights_are_repetitions(kernel, engine, target, sides):
 @pytest.mark.parametrize("make", SUPERVISED)
 def test_the_unit_of_weights_does_not_matter(make):
     """Nor to contributions: no weight is rounded to a number of rows."""
-    model, rows, y = quick_model(make, 2), WINE[::2], CULTIVAR[::2]
-    weights = np.random.default_rng(2).random(len(rows))
-    ones, thousands = (clone(model).fit(rows, y, unit * weights) for unit in (1.0, 1000.0))
+    model, weights = quick(make, 2), np.random.default_rng(2).random(120)
+    ones, thousands = (clone(model).fit(GROUPED, CLASSES, k * weights) for k in (1.0, 1000.0))
     # The squares of these units are no numbers.
     for unit in (1e-300, 1e300):
-        scaled = clone(model).fit(rows, y, unit * weights)
+        scaled = clone(model).fit(GROUPED, CLASSES, unit * weights)
         assert_allclose(projector(scaled), projector(ones), atol=1e-4)
     # HSIC is a sum over pairs, the explained share of y a mean.
     factor = 1e6 if make is hsic_model else 1.0
@@ -142,9 +128,9 @@ def test_rows_of_next_to_no_weight_count_nothing(make, sides):
     """They may follow another law, and have classes of their own."""
     rest, y = np.arange(120) >= 30, np.where(np.arange(120) >= 30, NUMBERS, 9 * X[:, 4])
     few = {name: side[rest] for name, side in sides.items()}
-    alone = quick_model(make).fit(X[rest], y[rest], **few)
+    alone = quick(make).fit(X[rest], y[rest], **few)
     for least, most in ((0.0, 1.0), (1e-20, 1.0), (1e-150, 1e150))[: 2 if "given" in sides else 3]:
-        fitted = quick_model(make).fit(X, y, np.where(rest, most, least), **sides)
+        fitted = quick(make).fit(X, y, np.where(rest, most, least), **sides)
         assert subspace_sine(fitted.components_.T, alone.components_.T) < 1e-6
         if make is PredictiveIKDR:
             assert fitted.setting_ == alone.setting_

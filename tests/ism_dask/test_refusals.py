@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from models import CULTIVAR, SUPERVISED, WINE, StoredRows, hsic_model, quick_model
+from models import CULTIVAR, SUPERVISED, WINE, StoredRows, hsic_model, quick
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 from sklearn.impute import SimpleImputer
@@ -247,7 +247,7 @@ def test_what_a_fitted_model_cannot_take_is_refused():
 @pytest.mark.parametrize("make", SUPERVISED)
 def test_whole_numbers_beyond_float64_stay_different(make):
     """Numbers, classes, and what is to be avoided differ, though they are equal in float64."""
-    make, X, Y = partial(quick_model, make), WINE[::3, :6], CULTIVAR[::3]
+    make, X, Y = partial(quick, make), WINE[::3, :6], CULTIVAR[::3]
     small = np.arange(60)
     classes = make(1).fit(X, 2**53 + Y.astype(np.int64)).classes_
     assert_array_equal(classes, 2**53 + np.arange(3))
@@ -269,7 +269,7 @@ def test_whole_numbers_beyond_float64_stay_different(make):
 @pytest.mark.parametrize("make", SUPERVISED)
 def test_numbers_of_extended_precision_are_those_of_float64(make):
     rows, y, long = X[::2], X[::2, 0], X[::2].astype(np.longdouble)
-    make = partial(quick_model, make)
+    make = partial(quick, make)
     expected = make(1).fit(rows, y)
     fitted = make(1).fit(long, long[:, 0])
     assert_array_equal(fitted.components_, expected.components_)
@@ -291,7 +291,7 @@ def test_numbers_in_texts_are_numbers_in_fit_and_transform(make):
 
 @pytest.mark.parametrize("make", SUPERVISED)
 def test_targets_of_extreme_numbers_and_of_mixed_columns_are_fitted(make):
-    make = partial(quick_model, make)
+    make = partial(quick, make)
     rows, y, alcohol = X[::3], Y[::3], X[::3, 0] - X[::3, 0].mean()
     expected = make(1).fit(rows, alcohol).components_.T
     assert subspace_sine(make(1).fit(rows, alcohol * 1e300).components_.T, expected) < 1e-6
