@@ -83,7 +83,7 @@ def test_y_may_be_constant_in_the_rows_of_a_fold(in_one):
 
 def test_groups_belong_to_the_fit():
     X, y = visits()
-    fitted = PredictiveIKDR(2, max_features=None).fit(X, y, groups=PATIENTS)
+    fitted = PredictiveIKDR(2, **QUICK).fit(X, y, groups=PATIENTS)
     other = (PATIENTS + (np.arange(180) == 7)) % 30
     with pytest.raises(ValueError, match="the fit had groups, and `certify` has none"):
         fitted.certify(X, y)

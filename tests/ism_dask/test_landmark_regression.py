@@ -78,20 +78,6 @@ def test_shards_add_up_wherever_they_are():
         assert value.noise == pytest.approx(whole.noise, rel=1e-10)
 
 
-def test_shards_without_a_class_count_as_others_do():
-    regression, block, W = _problem(3, n=90)
-    indicators = np.repeat(np.eye(3), 30, axis=0) - 1 / 3
-    block = replace(block, Y=indicators, weights=None)
-    values = [
-        replace(regression, shards=shards.with_rows(TARGET, block.target_and_weights), signs=None)
-        for shards in (cut(block.X), cut(block.X, 30), cut(block.X, 45))
-    ]
-    whole, *parts = (each.explained(W) for each in values)
-    for value in parts:
-        assert value.objective == pytest.approx(whole.objective, rel=1e-12)
-        assert_allclose(value.product, whole.product, rtol=1e-10, atol=1e-14)
-
-
 def test_equal_landmarks_and_more_of_them_than_rows_count_once():
     regression, block, W = _problem(4, n=20)
     doubled = replace(regression, landmarks=np.repeat(regression.landmarks, 3, axis=0))

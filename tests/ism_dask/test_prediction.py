@@ -401,7 +401,7 @@ def test_a_y_that_no_x_explains_is_said_with_a_p_value():
     assert f"on 100 rows has the p-value {pvalue:.2g}" in str(warned[0].message)
     assert str(warned[0].message).endswith(fitted.report_.components_advice)
     with pytest.warns(ComponentsWarning, match="may not depend on X at all$"):
-        PredictiveIKDR(2).fit(X, y, np.where(X[:, 0] > 0, 1.0, 0.5))
+        PredictiveIKDR(2, max_features=None).fit(X, y, np.where(X[:, 0] > 0, 1.0, 0.5))
 
 
 def test_a_kernel_matrix_that_is_not_positive_definite_is_an_error():
@@ -428,4 +428,4 @@ def test_a_rare_class_may_be_missing_from_the_rows_of_the_test():
     rows, rare = np.random.default_rng(0).normal(size=(1500, 4)), np.zeros(1500, dtype=int)
     rare[700] = 1
     with pytest.warns(ComponentsWarning, match="y may not depend on X at all"):
-        PredictiveIKDR(1).fit(rows, rare)
+        PredictiveIKDR(1, kernel="linear", max_features=None).fit(rows, rare)

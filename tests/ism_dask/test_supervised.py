@@ -7,7 +7,7 @@ from itertools import product
 import dask.array as da
 import numpy as np
 import pytest
-from models import SUPERVISED, hsic_model
+from models import SUPERVISED, hsic_model, quick
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.datasets import load_wine
@@ -238,11 +238,7 @@ def fitted():
 
 @pytest.mark.parametrize(
     "model",
-    [
-        PredictiveIKDR(2),
-        SupervisedIKDR(2, standardize=False),
-        UnsupervisedIKDR(3, 2),
-    ],
+    [quick(PredictiveIKDR, 2), SupervisedIKDR(2, standardize=False), UnsupervisedIKDR(3, 2)],
 )
 def test_weights_in_units_are_transform(model):
     rows = FRAME.to_numpy() + 1000.0
@@ -279,7 +275,7 @@ def test_the_table_has_the_intervals(fitted):
 def test_a_column_that_could_have_the_weight_of_another_is_named(kind):
     rng = np.random.default_rng(0)
     rows = FRAME.assign(minus=-FRAME["proline"] + rng.normal(size=178), pale=-FRAME["flavanoids"])
-    model = kind(2, kernel=Gaussian(2.0))
+    model = quick(kind, 2)
     with pytest.warns(WeightsWarning, match=r"'flavanoids' and 'pale' \(-1.000\)"):
         model.fit(rows, Y)
     assert "'proline' and 'minus' (-1.000)" in model.report_.weights_advice
