@@ -56,11 +56,6 @@ def run_block(page, kind, line, code, names):
     assert not failures, "".join(failures)
 
 
-@pytest.fixture(autouse=True)
-def _all_draws(monkeypatch):
-    monkeypatch.setattr("ism_dask.inference.intervals._DRAWS", 999)
-
-
 MODULES = [name for _, name, _ in pkgutil.walk_packages(ism_dask.__path__, "ism_dask.")]
 WITH_EXAMPLES = [name for name in MODULES if ">>> " in inspect.getsource(import_module(name))]
 
@@ -91,6 +86,7 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     import matplotlib.pyplot as plt
 
     monkeypatch.chdir(tmp_path)  # what it writes is not for the checkout
+    monkeypatch.setattr("ism_dask.inference.intervals._DRAWS", 999)
     mpl.use("Agg")
     names = {"__name__": "__main__"}
     try:

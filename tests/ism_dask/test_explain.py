@@ -61,15 +61,6 @@ def test_the_contributions_are_the_same_from_all_containers(container):
     assert_allclose(np.asarray(added).sum(axis=1), np.asarray(Z), atol=tol)
 
 
-def test_a_frame_is_explained_in_the_order_of_its_names():
-    fitted = hsic_model(2).set_output(transform="pandas").fit(FRAME, Y)
-    names = fitted.feature_names_in_, fitted.get_feature_names_out()
-    table = pd.DataFrame(fitted.explain(FRAME)[17], *names)
-    assert_allclose(table.sum(), fitted.transform(FRAME).loc[17])
-    without = FRAME.loc[[17]].assign(**{"column 4": fitted.mean_[4]})
-    assert_allclose(table.drop("column 4").sum(), fitted.transform(without).loc[17])
-
-
 def test_rows_that_cannot_be_transformed_cannot_be_explained():
     fitted = hsic_model(2).fit(FRAME, Y)
     for model, rows, message in (

@@ -109,7 +109,6 @@ CHECKS = parametrize_with_checks(
 
 # Rows and labels drawn at random, as some checks have them, may have nothing to settle at. The
 # list is for pytest 9, which warns about the generator of scikit-learn before 1.9.
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore:the graph of the:UserWarning")
 @pytest.mark.parametrize(CHECKS.args[0], list(CHECKS.args[1]), **CHECKS.kwargs)
 def test_the_contract_of_scikit_learn(estimator, check, monkeypatch):

@@ -1,7 +1,5 @@
 """What no estimator can fit, and what it says then; all to the rows of Wine."""
 
-from functools import partial
-
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -247,35 +245,34 @@ def test_what_a_fitted_model_cannot_take_is_refused():
 @pytest.mark.parametrize("make", SUPERVISED)
 def test_whole_numbers_beyond_float64_stay_different(make):
     """Numbers, classes, and what is to be avoided differ, though they are equal in float64."""
-    make, X, Y = partial(quick, make), WINE[::3, :6], CULTIVAR[::3]
+    X, Y = WINE[::3, :6], CULTIVAR[::3]
     small = np.arange(60)
-    classes = make(1).fit(X, 2**53 + Y.astype(np.int64)).classes_
+    classes = quick(make).fit(X, 2**53 + Y.astype(np.int64)).classes_
     assert_array_equal(classes, 2**53 + np.arange(3))
     large = small.astype(np.uint64) + np.uint64(2**62), small.astype(object) * 10**30
-    fits = [make(1, target="linear").fit(X, y).components_.T for y in (small, *large)]
+    fits = [quick(make, target="linear").fit(X, y).components_.T for y in (small, *large)]
     assert max(subspace_sine(fits[0], other) for other in fits[1:]) < 1e-6
-    plain, beyond = (make(1, target="numbers").fit(X, y) for y in (small, 2**53 + small))
+    plain, beyond = (quick(make, target="numbers").fit(X, y) for y in (small, 2**53 + small))
     assert_allclose(beyond.components_, plain.components_, atol=1e-9)
     with pytest.raises(ValueError, match=r"constant, 9\.0072e\+15 in all 60 rows"):
-        make(1, target="linear").fit(X, np.full(60, 2**53 + 1))
+        quick(make, target="linear").fit(X, np.full(60, 2**53 + 1))
     age = (X[:, 5] * 100).astype(np.int64)
-    expected = make(1).fit(X, Y, avoid=age).components_.T
-    large = make(1).fit(X, Y, avoid=[10**30 + int(each) for each in age]).components_.T
+    expected = quick(make).fit(X, Y, avoid=age).components_.T
+    large = quick(make).fit(X, Y, avoid=[10**30 + int(each) for each in age]).components_.T
     assert subspace_sine(large, expected) < 1e-6
     with pytest.raises(ValueError, match="`avoid` has a larger number than float64; numbers below"):
-        make(1).fit(X, Y, avoid=[10**400 * int(each) for each in age])
+        quick(make).fit(X, Y, avoid=[10**400 * int(each) for each in age])
 
 
 @pytest.mark.parametrize("make", SUPERVISED)
 def test_numbers_of_extended_precision_are_those_of_float64(make):
     rows, y, long = X[::2], X[::2, 0], X[::2].astype(np.longdouble)
-    make = partial(quick, make)
-    expected = make(1).fit(rows, y)
-    fitted = make(1).fit(long, long[:, 0])
+    expected = quick(make).fit(rows, y)
+    fitted = quick(make).fit(long, long[:, 0])
     assert_array_equal(fitted.components_, expected.components_)
     assert_array_equal(fitted.transform(long), expected.transform(rows))
     for given in (csr_array(long), da.from_array(long)):
-        assert_allclose(make(1).fit(given, y).components_, expected.components_, atol=1e-6)
+        assert_allclose(quick(make).fit(given, y).components_, expected.components_, atol=1e-6)
 
 
 @pytest.mark.parametrize("make", ESTIMATORS)
@@ -291,14 +288,13 @@ def test_numbers_in_texts_are_numbers_in_fit_and_transform(make):
 
 @pytest.mark.parametrize("make", SUPERVISED)
 def test_targets_of_extreme_numbers_and_of_mixed_columns_are_fitted(make):
-    make = partial(quick, make)
     rows, y, alcohol = X[::3], Y[::3], X[::3, 0] - X[::3, 0].mean()
-    expected = make(1).fit(rows, alcohol).components_.T
-    assert subspace_sine(make(1).fit(rows, alcohol * 1e300).components_.T, expected) < 1e-6
-    assert make(1).fit(rows, np.sign(alcohol) * 1.7e308).components_.shape == (1, 13)
+    expected = quick(make).fit(rows, alcohol).components_.T
+    assert subspace_sine(quick(make).fit(rows, alcohol * 1e300).components_.T, expected) < 1e-6
+    assert quick(make).fit(rows, np.sign(alcohol) * 1.7e308).components_.shape == (1, 13)
     mixed = pd.DataFrame({"a": y, "b": NAMES[::3]})
-    both = make(1).fit(rows, mixed).components_.T
-    assert subspace_sine(both, make(1).fit(rows, np.c_[y, y].astype(str)).components_.T) < 1e-6
+    both = quick(make).fit(rows, mixed).components_.T
+    assert subspace_sine(both, quick(make).fit(rows, np.c_[y, y].astype(str)).components_.T) < 1e-6
 
 
 def test_one_changed_row_of_many_and_other_whole_numbers_are_not_those_of_the_fit():
