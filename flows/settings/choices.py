@@ -31,6 +31,8 @@ def check_source(dataset: str, split: str | None, name: str = "dataset") -> None
                 f"`split` is {split!r}, but {dataset} is a table, which has none", "split"
             )
         return
+    if "/" in dataset:  # no name of a data set
+        raise SettingsError(f"`{name}`: there is no file or folder {dataset}", name)
     try:
         stored = exists_settled(dataset_path(folder_of(safe_name(dataset, name), split)))
     except (LookupError, UnsafeName) as error:

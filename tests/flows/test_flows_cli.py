@@ -78,6 +78,9 @@ def test_a_missing_file_does_not_wait_for_prefect(here, monkeypatch, tmp_path):
     path = tmp_path / "absent.toml"
     for words in (("run", path), ("schedule", path, "--cron", "0 2 * * *")):
         assert f"the run file {path} cannot be read" in here(*words).failed(2)
+    rows = '[[transform]]\nsource = "no/rows"\nout = "x.csv"\n'
+    path.write_text(f'[data]\nsource = "wine"\n[fit]\n{rows}')
+    assert f"there is no file or folder {tmp_path / 'no/rows'}" in here("run", path).failed(1)
 
 
 def test_crossval_for_people(here):
@@ -207,7 +210,7 @@ def test_ctrl_c_is_told_of_whatever_error_comes_of_it(here, monkeypatch):
         ("crossval wine --plain --folds 1", "`--folds` is 1; expected 2 or more"),
         ("crossval wine --plain --first 11", "`--first` is 11; expected at most `--folds`"),
         ("crossval wine --plain --split train", "`--split` is 'train'; wine has all"),
-        ("crossval ../wine --plain", "characters"),
+        ("crossval ../wine --plain", "`dataset`: there is no file or folder ../wine"),
         ("fit wine --plain --engine newton", "`--engine` is 'newton'; expected one of auto, "),
         ("fit wine --plain --sigma wide", "`--sigma` must be a positive finite number"),
         ("fit wine --plain --target colour", "expected one of auto, numbers, classes, labels"),
