@@ -297,7 +297,7 @@ def test_own_scales_follow_a_basis_and_a_next_fit():
     rows = rng.normal(size=(150, 4))
     y = rows[:, 0] + np.sin(4 * rows[:, 1]) + 0.2 * rng.normal(size=150)
     plain, turned = (
-        PredictiveIKDR(2, max_features=None, rotation=each).fit(rows, y)
+        PredictiveIKDR(2, target="linear", max_features=None, rotation=each).fit(rows, y)
         for each in (None, "varimax")
     )
     assert plain.scales_ is not None
