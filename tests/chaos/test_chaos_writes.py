@@ -106,7 +106,7 @@ WRITES = {
 
 PAGE = 4096
 NOBODY = 65534
-ADVICE = re.compile("free some space|make room|another place|change the permissions")
+ADVICE = re.compile("free some space|make room|another place|allow it, or use another folder")
 # Runs that are begun may say that they were; a checkpoint may be whole before it is pointed to.
 NEW = (Path("runs", "new"), Path("runs", "under-way", "partial", "checkpoint-00000004"))
 

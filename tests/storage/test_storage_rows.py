@@ -189,7 +189,7 @@ def test_a_failing_swap_puts_the_old_back(path, monkeypatch):
         return whole(self, other)
 
     monkeypatch.setattr(Path, "rename", rename)
-    with unchanged(path), pytest.raises(StorageError, match="change the permissions"):
+    with unchanged(path), pytest.raises(StorageError, match="allow it, or use another folder"):
         store_small(1)
 
 
