@@ -160,12 +160,6 @@ def test_a_flow_run_is_linked_from_its_page():
     assert f'<a href="{page}">{page}</a>' in write_report("shown").read_text()
 
 
-def test_one_new_feature_is_one(changed):
-    block = block_of(summarise(changed("crossval", n_components=1)), "Beside other features")
-    assert any(cell.startswith("1 new feature") for row in block.tables[0].rows for cell in row)
-    assert "1 new features" not in str(block.tables)
-
-
 def test_numbers_have_four_significant_digits():
     values = (0.9444444444444444, 4297.673, 3715954.2, 1.23456e9, -123.8499, 0.000012345, 10.0)
     words = ["0.9444", "4,298", "3,716,000", "1.235e+09", "-123.8", "1.234e-05", "10"]
