@@ -53,9 +53,9 @@ demo: $(DEMO)  ## Ten folds of Wine under Prefect on two Dask processes: ISM and
 		&& $(BIN)/ism-dask crossval wine --criterion both --scheduler up \
 		&& if [ -t 0 ]; then read -p 'The links work until you press Enter: ' _; fi
 
-install: $(READY)  ## Make .venv with the package and all that the tests need (some three minutes)
+install: $(READY)  ## Make .venv with the package and all that the tests need (some two minutes)
 
-test: $(READY)  ## Run the test suite (three to four minutes on two cores)
+test: $(READY)  ## Run the test suite (three minutes on two cores)
 	$(BIN)/python -m pytest $(BESIDE) -m 'not chaos and not long'
 
 chaos: $(READY)  ## Run the long tests: processes and clusters are killed, files torn, servers stopped (an hour and a half)
