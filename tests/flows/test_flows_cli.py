@@ -137,6 +137,11 @@ def test_a_bound_that_says_nothing_is_null(here):
     assert load_model(answer["run"]).metrics["engine_error"] == math.inf
 
 
+def test_an_engine_that_cannot_serve(here):
+    ended = here("fit", "wine", "--plain", *DEPENDENCE, "--engine", "closed_form")
+    assert "`--engine`='closed_form' cannot serve this problem" in ended.failed(1)
+
+
 def test_the_status_of_a_fit_is_in_its_summary_and_in_its_record(here):
     for status, options in (
         ("converged", ()),

@@ -405,6 +405,27 @@ def test_several_numbers_are_explained_together(here, sales, tmp_path):
     assert "`--balanced` is for classes, but the label 'income' is read as numbers" in balanced
 
 
+def test_a_row_of_weight_two_is_two_rows(here, tmp_path):
+    """Ingested with weights, a table has the fit of the table in which rows are repeated."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.normal(size=(150, 4)), columns=list("abcd"))
+    table["sold"] = np.where(table["a"] + table["b"] ** 2 > 0.5, "yes", "no")
+    repeated = table.loc[table.index.repeat(weights := rng.integers(0, 4, 150))]
+    repeated.to_csv(tmp_path / "repeated.csv", index=False)
+    table.assign(w=weights).to_csv(tmp_path / "weighted.csv", index=False)
+    label = ("--label", "sold", "--plain", "--weights")
+    assert "weights of rows: w" in here("ingest", tmp_path / "weighted.csv", *label, "w").out
+    words = ("-q", 2, "--criterion", "dependence", "--plain", "--json", "--run")
+    expected = here("fit", tmp_path / "repeated.csv", "--label", "sold", *words, "a").answer
+    answer = here("fit", "weighted", *words, "b").answer
+    assert (answer["columns"], answer["rows"], answer["label"]) == (4, 150, "sold")
+    assert_allclose(answer["objective"], expected["objective"], rtol=1e-9)
+    assert_allclose(load_model("b").components, load_model("a").components, atol=1e-6)
+    assert "which is the label" in here("ingest", tmp_path / "repeated.csv", *label, "sold").failed(
+        2
+    )
+
+
 def test_columns_to_avoid_and_given_ones_are_no_features(here, sales, tmp_path):
     """A whole number of many values, such as an age, is a number; a text is a class."""
     words = ("--label", "churned", "-q", 1, "--plain", *DEPENDENCE)

@@ -3,14 +3,13 @@
 import numpy as np
 import pytest
 from hypothesis import settings
+from models import quick
 from numpy.testing import assert_allclose
 
 from ism_dask import PredictiveIKDR, SupervisedIKDR, intervals
-from ism_dask.kernels import Gaussian
 
 few = settings(max_examples=25, deadline=None)
 PATIENTS = np.repeat(np.arange(30), 6)
-QUICK = {"kernel": Gaussian(2.0), "max_features": None}
 
 
 def visits():
@@ -36,9 +35,9 @@ def test_copies_weights_and_groups_of_copies_are_the_same():
     X, y = noisy()
     weights = np.random.default_rng(3).integers(1, 4, size=120)
     rows = np.random.default_rng(4).permutation(np.repeat(np.arange(120), weights))
-    weighted = PredictiveIKDR(2, **QUICK).fit(X, y, weights)
+    weighted = quick(PredictiveIKDR, 2).fit(X, y, weights)
     for groups in (None, rows):
-        copied = PredictiveIKDR(2, **QUICK).fit(X[rows], y[rows], groups=groups)
+        copied = quick(PredictiveIKDR, 2).fit(X[rows], y[rows], groups=groups)
         assert_allclose(copied.components_, weighted.components_, atol=1e-10)
         assert unseen(copied) == pytest.approx(unseen(weighted), abs=1e-10)
     once = intervals(weighted, X, y, sample_weight=weights)
@@ -49,7 +48,7 @@ def test_copies_weights_and_groups_of_copies_are_the_same():
 def test_the_share_of_unseen_rows_is_that_of_new_patients():
     X, y = visits()
     of_rows, of_patients = (
-        PredictiveIKDR(1, **QUICK).fit(X, y, groups=each) for each in (None, PATIENTS)
+        quick(PredictiveIKDR, 1).fit(X, y, groups=each) for each in (None, PATIENTS)
     )
     assert unseen(of_patients) < unseen(of_rows) - 0.05
 
@@ -62,7 +61,7 @@ def test_groups_of_many_rows(n_groups, monkeypatch):
     groups = rng.integers(n_groups, size=300)
     X = rng.normal(size=(n_groups, 6))[groups] + rng.normal(size=(300, 6))
     y = np.sin(X[:, 0]) + 0.3 * rng.normal(size=n_groups)[groups] + 0.2 * rng.normal(size=300)
-    model = PredictiveIKDR(1, **QUICK)
+    model = quick(PredictiveIKDR, 1)
     fitted = model.fit(X, y, groups=[f"site {each}" for each in groups])
     assert abs(fitted.weights_[0, 0]) > 0.95 * np.linalg.norm(fitted.weights_)
 
@@ -81,7 +80,7 @@ def test_y_may_be_constant_in_the_rows_of_a_fold(in_one):
 
 def test_groups_belong_to_the_fit():
     X, y = visits()
-    fitted = PredictiveIKDR(2, **QUICK).fit(X, y, groups=PATIENTS)
+    fitted = quick(PredictiveIKDR, 2).fit(X, y, groups=PATIENTS)
     other = (PATIENTS + (np.arange(180) == 7)) % 30
     with pytest.raises(ValueError, match="the fit had groups, and `certify` has none"):
         fitted.certify(X, y)
@@ -93,12 +92,12 @@ def test_groups_belong_to_the_fit():
 def test_intervals_of_groups_are_those_of_observations():
     X, y = noisy()
     alone, whole = (
-        intervals(PredictiveIKDR(1, **QUICK).fit(X, y, **each), X, y, **each)
+        intervals(quick(PredictiveIKDR, 1).fit(X, y, **each), X, y, **each)
         for each in ({}, {"groups": np.arange(120)})
     )
     assert_allclose(alone.shares_low, whole.shares_low, atol=1e-9)
     pairs = {"groups": np.arange(120) % 4}
-    few = intervals(PredictiveIKDR(1, **QUICK).fit(X, y, **pairs), X, y, **pairs)
+    few = intervals(quick(PredictiveIKDR, 1).fit(X, y, **pairs), X, y, **pairs)
     assert "there are 4 groups of rows for 7 free weights" in few.doubts[0]
 
 

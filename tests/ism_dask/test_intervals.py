@@ -405,3 +405,14 @@ def test_some_rows_give_the_intervals_of_all(monkeypatch):
     ratio = np.divide(some.standardized_interval, sure.standardized_interval)
     assert ((ratio > 0.75) & (ratio < 1.33)).all()
     assert not np.array_equal(some.shares_low, sure.shares_low)
+
+
+def test_fewer_than_two_thousand_rows_are_one_block(monkeypatch):
+    """A regression of a block explains less than that of all rows: its error would be too large."""
+    X, y = _line(1100)
+    model = PredictiveIKDR(1, kernel=Gaussian(0.5), target="linear", max_features=None).fit(X, y)
+    whole = intervals(model, X, y).standardized_distances
+    monkeypatch.setitem(vars(RULES), "curvature_block", 1100)
+    assert_array_equal(whole, intervals(model, X, y).standardized_distances)
+    monkeypatch.setitem(vars(RULES), "curvature_block", 100)
+    assert np.median(intervals(model, X, y).standardized_distances) > 1.1 * np.median(whole)
