@@ -127,9 +127,7 @@ def _run_command() -> int:
     except (KeyboardInterrupt, typer.Abort):
         return _report_error("interrupted", Interrupted.status)
     except BrokenPipeError:
-        # The reader of our output has gone. Python would write to stdout once more at exit, and
-        # fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()  # its reader has gone
         return FlowError.status
     except _CommandLineError as error:
         cause = error.__cause__  # of pydantic, whose words lack the value
@@ -178,6 +176,15 @@ def _report_error(message: str, status: int, *, answered: bool = False) -> int:
     line = printable(" ".join(message.split()))
     if "--json" in sys.argv and not answered:
         with suppress(OSError):  # the disk of the output may be full, as the error says then
-            print(json.dumps({"error": line, "status": status}), flush=True)
+            print(json.dumps({"error": line, "status": status}))
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _discard_output()
     print("ism-dask:", line, file=sys.stderr)
     return status
+
+
+def _discard_output() -> None:
+    """Let what waits to be printed go nowhere: Python would write it at exit, and fail again."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -290,8 +290,10 @@ def test_a_closed_stream_gets_nothing_and_breaks_nothing(words, status):
     assert (ended.returncode, ended.stdout, ended.stderr) == (status, "", "")
 
 
-def test_an_answer_that_cannot_be_printed_is_an_error_of_one_line():
-    ended = ran("sh", "-c", f"{sys.executable} -m flows.cli runs --json > /dev/full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_an_answer_that_cannot_be_printed_is_an_error_of_one_line(unbuffered):
+    command = f"{sys.executable} -m flows.cli runs --json > /dev/full"
+    ended = ran("sh", "-c", command, PYTHONUNBUFFERED=unbuffered)
     assert ended.returncode == 1
     assert len(ended.stderr.splitlines()) == 1
 
