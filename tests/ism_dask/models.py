@@ -12,6 +12,7 @@ from ism_dask.engines import Problem, as_engine
 from ism_dask.gamma.base import Dependence
 from ism_dask.gamma.targets import target_dependence
 from ism_dask.kernels import Gaussian, Laplacian, Linear, Polynomial
+from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.rows.raw import LoadedShard
 from ism_dask.rows.shards import cut
 from storage import DatasetInfo, open_dataset, write_dataset
@@ -61,6 +62,11 @@ def first_engine(engine, problem, q):
 def projector(fitted):
     """Return the projector (d, d) on the space of the new features."""
     return np.asarray(fitted.components_.T @ fitted.components_)
+
+
+def apart(one, *others):
+    """Return the largest sine of an angle between the space of the first W and that of another."""
+    return max(subspace_sine(one.components_.T, each.components_.T) for each in others)
 
 
 def assert_same_fit(one, other, rtol, atol=None):

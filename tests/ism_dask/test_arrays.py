@@ -1,7 +1,5 @@
 """Arrays of other libraries than NumPy: a fit takes them, and gives its arrays back in kind."""
 
-from functools import cache
-
 import array_api_strict as strict
 import numpy as np
 import pytest
@@ -17,23 +15,17 @@ PLACE = strict.Device("device1")
 DEVICE = Device(strict, PLACE)
 
 
-@cache
-def _fitted(kind=PredictiveIKDR):
-    return kind(2).fit(ROWS, LABELS)
-
-
-@pytest.fixture
-def dispatching(monkeypatch):
+@pytest.fixture(autouse=True)
+def _dispatching(monkeypatch):
     """Let scikit-learn dispatch on arrays."""
     monkeypatch.setenv("SCIPY_ARRAY_API", "1")
     with config_context(array_api_dispatch=True):
         yield
 
 
-@pytest.mark.usefixtures("dispatching")
 @pytest.mark.parametrize("kind", [PredictiveIKDR, SupervisedIKDR])
 def test_a_fit_to_arrays_of_another_library_is_that_of_numpy(kind):
-    fitted = _fitted(kind)
+    fitted = kind(2).fit(ROWS, LABELS)
     X, y = DEVICE.put(ROWS), DEVICE.put(LABELS)
     other = kind(2).fit(X, y)
     for name in ("components_", "mean_", "scale_", "eigenvalues_"):
@@ -62,7 +54,6 @@ def test_a_fit_to_arrays_of_another_library_is_that_of_numpy(kind):
         other.transform(gap)
 
 
-@pytest.mark.usefixtures("dispatching")
 def test_a_device_without_double_precision_is_refused():
     place = strict.Device("no_float64")
     X, y = (strict.asarray(each.astype("f4"), device=place) for each in (WINE, CULTIVAR))
@@ -70,7 +61,6 @@ def test_a_device_without_double_precision_is_refused():
         PredictiveIKDR(2).fit(X, y)
 
 
-@pytest.mark.usefixtures("dispatching")
 def test_what_computes_here_takes_arrays_of_another_library():
     X, y = DEVICE.put(WINE), DEVICE.put(CULTIVAR)
     assert hsic(X, y) == hsic(WINE, CULTIVAR)

@@ -9,13 +9,15 @@ import pandas as pd
 import pytest
 from definition import Definition, centred, equal_classes, kernel_matrix
 from distributed import Client
+from models import CULTIVAR as Y
+from models import WINE as X
 from models import quiet, stored
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.linalg import null_space
 from scipy.sparse import coo_array, csr_array
 from scipy.spatial.distance import cdist, pdist
 from sklearn.base import clone
-from sklearn.datasets import load_wine, make_blobs
+from sklearn.datasets import make_blobs
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
@@ -27,7 +29,6 @@ from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.records.iteration import Round
 from ism_dask.solvers import ISM
 
-X, Y = load_wine(return_X_y=True)
 nmi = partial(normalized_mutual_info_score, average_method="geometric")
 
 

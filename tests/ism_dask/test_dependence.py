@@ -269,14 +269,8 @@ def test_nothing_is_tested_where_what_is_given_explains_nearly_all(noise, sizes,
 X, Y = np.arange(40.0).reshape(20, 2) ** 2, np.arange(20) % 2
 REST = X[:, :1] % 3
 BOTH, DAYS = (dependence_test, hsic), pd.DataFrame(X.astype("M8[D]"))
-UNREADABLE = [
-    (pd.Series(["a", "b", None, "a"] * 5, dtype="string"), "`y` has no value in 5 of 20 rows"),
-    (np.where(Y > 0, Y, np.nan), "`y` has no value in .* drop these rows"),
-    (np.where(Y > 0, Y, np.inf), "Input y contains infinity"),
-    (Y + 1j, "got dtype complex128. Give the real"),
-    ([[1], [2, 3]] * 10, "`y` has rows of different lengths"),
-    (np.array([b"a", b"b"] * 10), "Labels of bytes become strings"),
-]
+# Labels and numbers of which some are missing.
+GAPS = pd.Series(["a", "b", None, "a"] * 5, dtype="string"), np.where(Y > 0, Y, np.nan)
 
 
 @pytest.mark.parametrize(
@@ -290,7 +284,7 @@ UNREADABLE = [
         (dependence_test, (np.ones((20, 2)), Y), {}, "constant"),
         (dependence_test, (X, np.ones(20)), {"target": "linear"}, "constant"),
         *((f, (X, Y[:9]), {}, "inconsistent numbers of samples") for f in BOTH),
-        *((f, (X, y), {}, message) for y, message in UNREADABLE for f in BOTH),
+        *((f, (X, y), {}, "no value in .* of 20 rows.* drop these") for y in GAPS for f in BOTH),
         (dependence_test, (X, Y), {"kernel": "gausian"}, "gaussian"),
         *((dependence_test, (X, Y), {"n_permutations": n}, "whole .*from 0 up") for n in (-1, 2.5)),
         (dependence_test, (X, Y), {"given": np.arange(9)}, "`given` has 9 rows, X has 20"),

@@ -6,15 +6,7 @@ from itertools import count, product
 import numpy as np
 import pytest
 from definition import Definition, dense_gamma
-from models import (
-    curved,
-    first_engine,
-    hsic_model,
-    loaded,
-    most_memory,
-    objective_of,
-    problem_of,
-)
+from models import curved, first_engine, hsic_model, loaded, most_memory, objective_of, problem_of
 from numpy.testing import assert_allclose, assert_array_equal
 
 from ism_dask import stationarity

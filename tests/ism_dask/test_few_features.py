@@ -50,6 +50,7 @@ def test_a_rotation_changes_neither_j_nor_the_space(kernel):
     assert definition.objective(W) == pytest.approx(definition.objective(V), rel=1e-12)
     phi = definition.phi(W)
     # Each value belongs to the new feature of its number, and the gap ends at what is outside.
+    assert_allclose(plain.eigenvalues_, np.diag(V.T @ phi @ V), rtol=1e-5)
     assert_allclose(turned.eigenvalues_, np.diag(W.T @ phi @ W), rtol=1e-4, atol=1e-3)
     assert (np.diff(turned.eigenvalues_) <= 0).all()
     outside = turned.eigenvalues_[-1] - turned.eigengap_

@@ -2,13 +2,11 @@
 
 import numpy as np
 import pytest
-from hypothesis import settings
 from models import quick
 from numpy.testing import assert_allclose
 
-from ism_dask import PredictiveIKDR, SupervisedIKDR, intervals
+from ism_dask import PredictiveIKDR, intervals
 
-few = settings(max_examples=25, deadline=None)
 PATIENTS = np.repeat(np.arange(30), 6)
 
 
@@ -99,19 +97,3 @@ def test_intervals_of_groups_are_those_of_observations():
     pairs = {"groups": np.arange(120) % 4}
     few = intervals(quick(PredictiveIKDR, 1).fit(X, y, **pairs), X, y, **pairs)
     assert "there are 4 groups of rows for 7 free weights" in few.doubts[0]
-
-
-@pytest.mark.parametrize(
-    ("make", "groups", "message"),
-    [
-        (PredictiveIKDR, np.arange(180) % 3, "has 3 groups, the largest of 60 rows; .* least 4"),
-        (PredictiveIKDR, PATIENTS[1:], "has 179 values for 180 rows"),
-        (PredictiveIKDR, np.r_[np.nan, np.arange(179.0)], "`groups`"),
-        (PredictiveIKDR, np.ones((180, 2)), "2d array|should be a 1d"),
-        (SupervisedIKDR, PATIENTS, "SupervisedIKDR has no such rows; leave it out"),
-    ],
-)
-def test_what_groups_refuse(make, groups, message):
-    X, y = visits()
-    with pytest.raises(ValueError, match=message):
-        make(1, target="linear").fit(X, y, groups=groups)

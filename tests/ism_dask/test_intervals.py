@@ -19,16 +19,8 @@ from ism_dask.linalg.subspaces import nearest_orthonormal, subspace_distance, su
 from ism_dask.selection.rules import RULES
 from ism_dask.status import Status
 
-SCALES = np.array([1.0, 3.0, 0.2, 1.0, 10.0])
-
-
-def _rows(n=150, seed=0):
-    """Draw rows (n, 5) of columns in different units; y depends on the first two."""
-    Z, y = curved(n, seed=seed)
-    return Z * SCALES + 7, y
-
-
-X, Y = _rows()
+X, Y = curved(150)
+X = X * [1.0, 3.0, 0.2, 1.0, 10.0] + 7  # columns in different units
 # A setting that unseen rows have to choose no more than the width and the ridge of.
 GIVEN = {"kernel": Gaussian(2.0), "target": "linear"}
 EVERY = {**GIVEN, "max_features": None}
@@ -217,15 +209,11 @@ def test_a_w_that_spans_its_few_features_does_not_vary():
     assert "these rows have chosen few features" in sure.doubts[0]
 
 
-def _product(n=200, d=12):
-    """Draw rows (n, d) of correlated columns; y depends on the first two."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(n, d)) @ np.linalg.cholesky(0.5 + 0.5 * np.eye(d)).T
-    return X, X[:, 0] * X[:, 1] + X[:, 0] + 0.5 * rng.normal(size=n)
-
-
 def test_real_columns_are_found_by_any_order_of_columns(monkeypatch):
-    X, y = _product()
+    """All columns are correlated, and y depends on the first two."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 12)) @ np.linalg.cholesky(0.5 + 0.5 * np.eye(12)).T
+    y = X[:, 0] * X[:, 1] + X[:, 0] + 0.5 * rng.normal(size=200)
     model = PredictiveIKDR(2, **GIVEN)
     sure = intervals(model.fit(X, y), X, y)
     assert_array_equal(sure.get_support(fdr=0.1), np.arange(12) < 2)
@@ -347,6 +335,7 @@ def test_what_follows_a_fit_has_its_parameters_whatever_was_set_since(make):
     changed = clone(plain).fit(FRAME, y)
     changed.set_params(standardize=False, target="linear", class_weight=None)
     assert changed.certify(FRAME, y) == plain.certify(FRAME, y)
+    assert changed.score(FRAME, y) == plain.score(FRAME, y)
     changed.set_params(kernel="linear")
     assert changed.certify(FRAME, y).largest_eigenvalue == plain.certificate_.largest_eigenvalue
     if make is PredictiveIKDR:
@@ -359,10 +348,7 @@ def test_features_outside_of_the_support_have_no_uncertainty_and_blocks_count_by
     sure, outside = intervals(few, X, Y), ~few.get_support()
     assert (sure.standard_errors[:, outside] == 0).all()
     assert (sure.standard_errors[:, ~outside] > 0).all()
-    regression, tangents = (
-        RidgeRegression(Gaussian(1.5), 0.01),
-        Tangents.at_weights(np.eye(5)[:, :2]),
-    )
+    regression, tangents = RidgeRegression(Gaussian(1.5), 0.01), Tangents.at_weights(np.eye(5, 2))
     blocks = [RowsInMemory(X[rows], Y[rows, None]) for rows in (slice(50), slice(50, None))]
     one, two, both = (curvature(regression, tangents, b) for b in (blocks[:1], blocks[1:], blocks))
     assert_allclose(both[0], (one[0] + 2 * two[0]) / 3, rtol=1e-12)

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from models import SUPERVISED, assert_same_fit, curved, hsic_model, projector, quick, quiet
+from models import SUPERVISED, apart, assert_same_fit, curved, hsic_model, projector, quick, quiet
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 from sklearn.metrics import adjusted_rand_score
@@ -21,6 +21,8 @@ SIDES |= {"numbers": RNG.normal(size=(120, 2))}
 SIDES["both"] = pd.DataFrame({"sex": SEX, "age": SIDES["whole numbers"]})
 # Rows that are alike in X and y, and differ in what is known beside them alone.
 ALIKE = np.vstack([X[:60], X[:60]]), np.tile(NUMBERS[:60], 2)
+# Gaps in X and in y.
+GAPPY = np.where(np.abs(X) > 1.8, np.nan, X), np.where(NUMBERS > 0, NUMBERS, np.nan)
 GROUPED = X + 3 * RNG.normal(size=(3, 5))[CLASSES]
 
 
@@ -35,6 +37,7 @@ def _picked(values, rows):
         *((PredictiveIKDR(2), X, y, {}) for y in (NUMBERS, CLASSES)),
         *((hsic_model(2, kernel=k), X, y, {}) for k in KERNELS for y in (NUMBERS, CLASSES)),
         *((quick(PredictiveIKDR), *ALIKE, {name: SIDES["both"]}) for name in ("avoid", "given")),
+        *((quick(make, missing="mean"), *GAPPY, {}) for make in SUPERVISED),
         *((AlternativeIKDR(3, kernel=k), GROUPED, CLASSES, {}) for k in ("gaussian", "polynomial")),
         *((ColoredMVU(), X, y, {}) for y in (None, X[:, 0])),
     ],
@@ -50,7 +53,8 @@ def test_the_order_of_the_rows_changes_no_bit(model, X, y, sides):
     elif isinstance(model, AlternativeIKDR):
         assert adjusted_rand_score(one.labels_[order], other.labels_) == 1.0
     else:
-        assert_array_equal(one.components_, other.components_)
+        for name in ("components_", "mean_", "scale_", "gap_means_"):
+            assert_array_equal(getattr(one, name), getattr(other, name))
 
 
 ROWS = {
@@ -131,6 +135,6 @@ def test_rows_of_next_to_no_weight_count_nothing(make, sides):
     alone = quick(make).fit(X[rest], y[rest], **few)
     for least, most in ((0.0, 1.0), (1e-20, 1.0), (1e-150, 1e150))[: 2 if "given" in sides else 3]:
         fitted = quick(make).fit(X, y, np.where(rest, most, least), **sides)
-        assert subspace_sine(fitted.components_.T, alone.components_.T) < 1e-6
+        assert apart(fitted, alone) < 1e-6
         if make is PredictiveIKDR:
             assert fitted.setting_ == alone.setting_

@@ -1,9 +1,12 @@
-"""What users import, objects as options, and the contract of scikit-learn, for all of them."""
+"""What users import and what they install for it, objects as options, scikit-learn's contract."""
 
-import subprocess
+import re
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
+from daskparts import ran
 from models import CULTIVAR, WINE, hsic_model
 from numpy.testing import assert_array_equal
 from sklearn.utils import get_tags
@@ -25,8 +28,6 @@ from ism_dask.solvers import ISM, Ascent
 # Some tests compare fits that end before they converge.
 pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
-X, y = WINE, CULTIVAR
-
 
 @pytest.mark.parametrize(
     ("name", "by_name", "by_object"),
@@ -37,13 +38,13 @@ X, y = WINE, CULTIVAR
 )
 def test_options_by_name_and_by_object_give_the_same_bits(name, by_name, by_object):
     one, other = (
-        hsic_model(2, kernel=Gaussian(3.0), random_state=3, **{name: each}).fit(X, y)
+        hsic_model(2, kernel=Gaussian(3.0), random_state=3, **{name: each}).fit(WINE, CULTIVAR)
         for each in (by_name, by_object)
     )
     assert_array_equal(one.components_, other.components_)
     assert one.report_ == other.report_
-    clusters = UnsupervisedIKDR(3, 2, **{name: by_object}).fit(X)
-    assert_array_equal(clusters.labels_, UnsupervisedIKDR(3, 2, **{name: by_name}).fit(X).labels_)
+    one, other = (UnsupervisedIKDR(3, 2, **{name: each}).fit(WINE) for each in (by_name, by_object))
+    assert_array_equal(one.labels_, other.labels_)
 
 
 @pytest.mark.parametrize(
@@ -74,17 +75,64 @@ def test_all_that_is_exported_is_there_and_a_missing_name_is_the_usual_error():
 
 
 @pytest.mark.parametrize(
-    ("rooms", "heavy"),
+    ("room", "heavy"),
     [
-        (("ism_dask.rows.raw",), {"dask", "sklearn", "scipy"}),
-        (("storage",), {"prefect", "dask", "distributed", "typer", "flows"}),
+        ("ism_dask.rows.raw", {"dask", "sklearn", "scipy"}),
+        ("storage", {"prefect", "dask", "distributed", "typer", "flows"}),
     ],
 )
-def test_nothing_heavy_is_imported_before_it_is_used(rooms, heavy):
-    code = f"import sys, {', '.join(rooms)}; print(*sys.modules)"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert not heavy & set(said.stdout.split())
-    assert said.stderr == ""
+def test_nothing_heavy_is_imported_before_it_is_used(room, heavy):
+    ended = ran(sys.executable, "-c", f"import sys, {room}; print(*sys.modules)")
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert not heavy & set(ended.stdout.split())
+
+
+# An installation without extras: all of Python's side, and one line from the command.
+
+MODULES = {"pillow": "PIL"}
+# Python takes a package with such an entry for one that is not installed.
+HIDING = "import sys; sys.modules.update(dict.fromkeys({names!r}))"
+PYTHON_ALONE = """
+import ism_dask
+for name in set(ism_dask.__all__) - {"progress_bar", "plot"}:
+    getattr(ism_dask, name)
+try:
+    ism_dask.progress_bar
+except ImportError as error:
+    assert "pip install 'ism-dask[flows]'" in str(error), error
+import dask.array
+from sklearn.datasets import load_wine
+X, y = (each[::4] for each in load_wine(return_X_y=True))
+for model in (ism_dask.PredictiveIKDR(2, max_features=None), ism_dask.SupervisedIKDR(2)):
+    assert model.fit(X, y).transform(X).shape == (45, 2)
+assert ism_dask.SupervisedIKDR(2).fit(dask.array.from_array(X, chunks=25), y).converged_
+print(ism_dask.dependence_test(X, y).pvalue < 0.01)
+"""
+
+
+def _without_extras(program):
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    needed = project["optional-dependencies"]["flows"]
+    names = [re.match(r"[\w-]+", each)[0].lower() for each in needed]
+    # Dask itself brings fsspec, and scikit-learn takes any entry for a loaded pyarrow.
+    names = {MODULES.get(name, name) for name in names} - {"fsspec", "pyarrow"}
+    assert {"prefect", "distributed", "psutil", "matplotlib"} <= names
+    return ran(sys.executable, "-c", f"{HIDING.format(names=names)}\n{program}")
+
+
+def test_python_needs_no_extra():
+    ended = _without_extras(PYTHON_ALONE)
+    assert (ended.returncode, ended.stdout) == (0, "True\n"), ended.stderr
+
+
+def test_the_command_says_in_one_line_what_to_install():
+    ended = _without_extras("from ism_dask_command import main; main()")
+    assert ended.returncode == 1
+    assert ended.stderr.count("\n") == 1
+    assert "pip install 'ism-dask[flows]'" in ended.stderr
+
+
+# The contract of scikit-learn.
 
 
 def _exempt(estimator):

@@ -10,7 +10,7 @@ import pytest
 from definition import kernel_matrix
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from models import CULTIVAR, DEFINITE, WINE, curved
+from models import CULTIVAR, DEFINITE, WINE, apart, curved
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import cdist
 from scipy.stats import multivariate_normal
@@ -23,7 +23,7 @@ from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg import cholesky
 from ism_dask.linalg.eigen import inverse_covariance
-from ism_dask.linalg.subspaces import relative_residual, subspace_distance
+from ism_dask.linalg.subspaces import relative_residual
 from ism_dask.rows.raw import deal
 from ism_dask.rows.shards import Shards
 from ism_dask.selection.choices import Choice, other_maximum
@@ -70,6 +70,19 @@ def _objective(regression, block, W):
     return float(signs @ (squares - regression.ridge * np.diag(block.Y.T @ alpha)))
 
 
+def _assert_slope(product, J, W, steps, rounding):
+    """Assert that a product (d, q) is half the slope of J, by differences over one of the steps.
+
+    The difference of two J, of which rounding changes each by so much, resolves no smaller slopes.
+    Rounding hides some from a short step, and curvature some from a long one.
+    """
+    along = np.random.default_rng(0).normal(size=W.shape)
+    size = np.linalg.norm(product) * np.linalg.norm(along)
+    slopes = [((J(W + h * along) - J(W - h * along)) / (2 * h), h) for h in steps]
+    close = [pytest.approx(s, rel=1e-4, abs=1e-6 * size + rounding / h) for s, h in slopes]
+    assert 2 * np.sum(product * along) in close
+
+
 # The criterion.
 
 
@@ -85,13 +98,7 @@ def test_j_and_its_gradient_are_those_of_the_definition(seed):
     turned = regression.phi(block, W) @ _scaled(regression, W)
     product = turned if regression.scales is None else turned @ regression.scales.T
     assert_allclose(product, value.product, rtol=1e-7, atol=1e-8)
-    along = np.random.default_rng(0).normal(size=W.shape)
-    size = np.linalg.norm(value.product) * np.linalg.norm(along)
-    # The difference of two J resolves no smaller slopes. Rounding hides some from the short step,
-    # and curvature some from the long one.
-    slopes = [(J(W + h * along) - J(W - h * along)) / (2 * h) for h in (1e-5, 1e-3)]
-    close = [pytest.approx(slope, rel=1e-4, abs=1e-6 * size + 1e-9) for slope in slopes]
-    assert 2 * np.sum(value.product * along) in close
+    _assert_slope(value.product, J, W, (1e-5, 1e-3), rounding=1e-14)
 
 
 @few
@@ -151,19 +158,10 @@ def test_evidence_is_the_likelihood_with_the_most_likely_noise(seed):
 def test_the_slope_of_the_evidence_is_that_of_its_differences(seed):
     regression, block, W = _problem(seed)
     regression = replace(regression, scales=None, signs=None)
-    value, along = regression.evident(block, W), np.random.default_rng(0).normal(size=W.shape)
-    assert value.objective == pytest.approx(regression.evidence(block, W), rel=1e-12)
-    size = np.linalg.norm(value.product) * np.linalg.norm(along)
-    close = [
-        pytest.approx(
-            (regression.evidence(block, W + h * along) - regression.evidence(block, W - h * along))
-            / (2 * h),
-            rel=1e-4,
-            abs=1e-6 * size + 1e-9 * abs(value.objective) / h,
-        )
-        for h in (1e-5, 1e-4)
-    ]
-    assert 2 * np.sum(value.product * along) in close
+    value, evidence = regression.evident(block, W), partial(regression.evidence, block)
+    assert value.objective == pytest.approx(evidence(W), rel=1e-12)
+    rounding = 1e-9 * abs(value.objective)
+    _assert_slope(value.product, evidence, W, (1e-5, 1e-4), rounding)
 
 
 # Blocks.
@@ -263,10 +261,6 @@ def test_each_start_detects_its_kind_of_dependence(kind, name):
 X, NUMBERS = curved()
 
 
-def _apart(one, other):
-    return subspace_distance(one.components_.T, other.components_.T)
-
-
 @pytest.mark.parametrize(("kind", "weighted"), [("numbers", True), ("classes", False)])
 def test_a_fit_is_stationary_by_the_definition(kind, weighted):
     weights = np.random.default_rng(2).integers(1, 4, size=120) if weighted else np.ones(120)
@@ -309,7 +303,7 @@ def test_own_scales_follow_a_basis_and_a_next_fit():
     assert plain.certify(rows, y).is_certified
     again = copy(plain).set_params(warm_start=True).fit(rows, y)
     assert_allclose(again.scales_, plain.scales_, atol=1e-3)
-    assert subspace_distance(again.components_.T, plain.components_.T) < 1e-3
+    assert apart(again, plain) < 1e-3
 
 
 @pytest.mark.parametrize(("name", "draw", "most"), [("xor", 0, 0.15), ("checkerboard", 20, 0.1)])
@@ -345,7 +339,7 @@ def test_rows_of_weight_zero_in_shards_are_none(monkeypatch):
     X, y = curved(200)
     lazy = da.from_array(X, chunks=(100, 5))
     half = PredictiveIKDR(2).fit(lazy, y, np.tile([0.0, 1.0], 100))
-    assert _apart(half, PredictiveIKDR(2).fit(lazy[1::2], y[1::2])) < 1e-6
+    assert apart(half, PredictiveIKDR(2).fit(lazy[1::2], y[1::2])) < 1e-6
 
 
 def test_rows_out_of_memory_have_the_same_answer(monkeypatch):
@@ -356,7 +350,7 @@ def test_rows_out_of_memory_have_the_same_answer(monkeypatch):
     monkeypatch.setattr("ism_dask.rows.raw.MEMORY_NUMBERS", 0)
     there = PredictiveIKDR(2, target="linear").fit(da.from_array(X, chunks=(250, 5)), y)
     assert there.converged_
-    assert _apart(here, there) < 0.01
+    assert apart(here, there) < 0.01
     # The order of the rows is another one, and so may be the ridge.
     assert there.objective_ == pytest.approx(here.objective_, rel=0.03)
 
@@ -375,7 +369,7 @@ def test_many_rows_climb_by_some_of_their_shards_first(monkeypatch):
     monkeypatch.setattr(Shards, "every", lambda *each: seen.append(every(*each)) or seen[-1])
     parts = model.fit(X, y)
     assert [each.n_rows for each in seen] == [200, 750]  # of 3,000
-    assert _apart(whole, parts) < 0.02
+    assert apart(whole, parts) < 0.02
 
 
 @pytest.mark.parametrize("kind", ["outlying y", "skewed times", "spread"])

@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from models import CULTIVAR, SUPERVISED, WINE, StoredRows, hsic_model, quick
+from models import CULTIVAR, SUPERVISED, WINE, StoredRows, apart, hsic_model, quick
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 from sklearn.impute import SimpleImputer
@@ -20,7 +20,7 @@ from ism_dask import (
     UnsupervisedIKDR,
 )
 from ism_dask.engines import ExactEngine
-from ism_dask.linalg.subspaces import subspace_sine
+from ism_dask.kernels import Gaussian, Polynomial
 from ism_dask.solvers import ISM
 
 X, Y = WINE, CULTIVAR
@@ -33,12 +33,15 @@ TEXTS = {"length": X[:, 0], "maker": NAMES, "day": X[:, 2].astype("M8[D]")}
 TWINS = pd.DataFrame(X, columns=["ash", "ash", *map(str, range(11))])
 # The second column numbers the rows, from 2^53 on.
 NUMBERED = np.column_stack([Y, 2**53 + np.arange(N)])
+LISTS = [[1], [2, 3]] * (N // 2)
 DATES = r"real numbers; got dtype datetime64\[D\]\. Turn dates and durations into numbers, such as"
 SEEDS = "`random_state` must be None, a RandomState or a whole number from 0 to 4,294,967,295; got "
 RNG = np.random.default_rng(0)
 ESTIMATORS = (*SUPERVISED, UnsupervisedIKDR, SemiSupervisedIKDR, AlternativeIKDR)
 DEFAULT = PredictiveIKDR()
 BALANCED, AVOID = PredictiveIKDR(class_weight="balanced"), {"avoid": Y > 0}
+AVOIDING, TENTH = AlternativeIKDR(3), np.where(np.arange(N) % 10, np.nan, Y)
+FLAT = {"X": np.hstack([X[:, :4], np.ones((N, 4))])}
 
 
 def _but_one(value):
@@ -97,12 +100,6 @@ def test_rows_that_are_no_numbers_of_float64_are_refused(make, rows, message):
         make(2).fit(rows, Y)
 
 
-def _objects(values):
-    objects = np.empty(N, dtype=object)
-    objects[:] = [values[k % len(values)] for k in range(N)]
-    return objects
-
-
 @pytest.mark.parametrize("make", SUPERVISED)
 @pytest.mark.parametrize(
     ("y", "message"),
@@ -115,8 +112,8 @@ def _objects(values):
         ([["a", f"{k}"] for k in range(N)], "column 1 of `y` has 178 different"),
         (csr_array(2 * LABELS), "must be an indicator of labels"),
         (TIMES, "`y` has 178 different dates"),
-        (_objects([[1], [2, 3]]), "`y` has values of type list; expected a string or a number"),
-        ([[1], [2, 3]] * (N // 2), "`y` has rows of different lengths"),
+        (LISTS, "`y` has rows of different lengths"),
+        (pd.Series(LISTS).to_numpy(), "`y` has values of type list; expected a string or a number"),
         ([], r"`y` is empty, of shape \(0,\)"),
         (Y.astype("S"), r"`y` has dtype \|S21; .* strings by `y.astype\(str\)`"),
         (X[:, 0] * 1j, "Complex data not supported: `y` .* complex128. Give the real and"),
@@ -170,11 +167,20 @@ GIVEN = [
         for each in (-1, np.nan, "much", True)
     ),
     (PredictiveIKDR(avoid_weight=1e300), AVOID, r"`avoid_weight` is 1e\+300; .* at most 1,000,000"),
-    (
-        PredictiveIKDR(5, max_features=6),
-        {"X": np.hstack([X[:, :4], np.ones((N, 4))])},
-        "vary in 4 directions, fewer than the 5 new features",
+    *(
+        (PredictiveIKDR(5, max_features=most), FLAT, "vary in 4 directions, fewer than the 5 new")
+        for most in (None, "auto", 6)
     ),
+    (AVOIDING, {"y": np.c_[Y, np.ones(N)]}, "column 1 of `y` has one class only"),
+    (AVOIDING, {"y": np.c_[Y, TENTH]}, "column 1 of .* no value in 160 of 178 rows"),
+    (AVOIDING, {"y": np.c_[X[:, 0], Y]}, "column 0 of .*126 different labels"),
+    (AVOIDING, {"y": Y[:100]}, r"Each row needs a label to avoid$"),
+    (AVOIDING, {"y": np.where(np.isnan(TENTH), pd.NA, NAMES)}, "160 of 178 rows .* of their own"),
+    (DEFAULT, {"groups": np.arange(N) % 3}, "has 3 groups, the largest of 60 rows; .* least 4"),
+    (DEFAULT, {"groups": Y[1:]}, "has 177 values for 178 rows"),
+    (DEFAULT, {"groups": np.r_[np.nan, Y[1:]]}, "`groups`"),
+    (DEFAULT, {"groups": LABELS}, "2d array|should be a 1d"),
+    (hsic_model(), {"groups": Y}, "SupervisedIKDR has no such rows; leave it out"),
 ]
 CLUSTERS = "`n_clusters` must be a whole number from 1 to 177"
 NOT_DEFINITE = r"is not positive definite.*are for SupervisedIKDR"
@@ -214,6 +220,11 @@ PARAMETERS = [
     *((hsic_model(engine=each), "landmarks, exact; got ") for each in ("x", ExactEngine)),
     (hsic_model(engine="closed_form"), "='closed_form' cannot serve .*: .*slope"),
     (hsic_model(engine="landmarks", kernel=LOCAL), "='landmarks' .* positive semi-definite"),
+    *(
+        (hsic_model(2, kernel=kernel, engine=engine), "Phi is not finite: the kernel overflows")
+        for kernel in (Polynomial(900), Gaussian(1.0) + Polynomial(900))
+        for engine in ("auto", "landmarks")
+    ),
 ]
 
 
@@ -250,16 +261,14 @@ def test_whole_numbers_beyond_float64_stay_different(make):
     classes = quick(make).fit(X, 2**53 + Y.astype(np.int64)).classes_
     assert_array_equal(classes, 2**53 + np.arange(3))
     large = small.astype(np.uint64) + np.uint64(2**62), small.astype(object) * 10**30
-    fits = [quick(make, target="linear").fit(X, y).components_.T for y in (small, *large)]
-    assert max(subspace_sine(fits[0], other) for other in fits[1:]) < 1e-6
+    assert apart(*(quick(make, target="linear").fit(X, y) for y in (small, *large))) < 1e-6
     plain, beyond = (quick(make, target="numbers").fit(X, y) for y in (small, 2**53 + small))
     assert_allclose(beyond.components_, plain.components_, atol=1e-9)
     with pytest.raises(ValueError, match=r"constant, 9\.0072e\+15 in all 60 rows"):
         quick(make, target="linear").fit(X, np.full(60, 2**53 + 1))
     age = (X[:, 5] * 100).astype(np.int64)
-    expected = quick(make).fit(X, Y, avoid=age).components_.T
-    large = quick(make).fit(X, Y, avoid=[10**30 + int(each) for each in age]).components_.T
-    assert subspace_sine(large, expected) < 1e-6
+    large = [10**30 + int(each) for each in age]
+    assert apart(*(quick(make).fit(X, Y, avoid=each) for each in (age, large))) < 1e-6
     with pytest.raises(ValueError, match="`avoid` has a larger number than float64; numbers below"):
         quick(make).fit(X, Y, avoid=[10**400 * int(each) for each in age])
 
@@ -289,12 +298,10 @@ def test_numbers_in_texts_are_numbers_in_fit_and_transform(make):
 @pytest.mark.parametrize("make", SUPERVISED)
 def test_targets_of_extreme_numbers_and_of_mixed_columns_are_fitted(make):
     rows, y, alcohol = X[::3], Y[::3], X[::3, 0] - X[::3, 0].mean()
-    expected = quick(make).fit(rows, alcohol).components_.T
-    assert subspace_sine(quick(make).fit(rows, alcohol * 1e300).components_.T, expected) < 1e-6
+    assert apart(*(quick(make).fit(rows, unit * alcohol) for unit in (1.0, 1e300))) < 1e-6
     assert quick(make).fit(rows, np.sign(alcohol) * 1.7e308).components_.shape == (1, 13)
     mixed = pd.DataFrame({"a": y, "b": NAMES[::3]})
-    both = quick(make).fit(rows, mixed).components_.T
-    assert subspace_sine(both, quick(make).fit(rows, np.c_[y, y].astype(str)).components_.T) < 1e-6
+    assert apart(*(quick(make).fit(rows, each) for each in (mixed, np.c_[y, y].astype(str)))) < 1e-6
 
 
 def test_one_changed_row_of_many_and_other_whole_numbers_are_not_those_of_the_fit():

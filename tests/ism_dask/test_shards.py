@@ -33,12 +33,6 @@ RNG = np.random.default_rng(11)
 X = RNG.normal(size=(50, 4))
 
 
-def _source(n, d, chunk_rows=16):
-    """Return rows of bytes that tasks read in chunks."""
-    rows = np.arange(n)[:, None] * 7 + np.arange(d) ** 2
-    return StoredRows(rows.astype(np.uint8), chunk_rows)
-
-
 def _first_and_sum(piece):
     return np.array([piece.X.sum()]), float(len(piece.X))
 
@@ -108,7 +102,8 @@ def test_the_same_bits_on_one_two_and_four_workers_and_none(sizes, tmp_path, mon
     monkeypatch.setattr("ism_dask.rows.shards.ROWS_PER_SHARD", 100)
     rows, score = curved(300, noise=0)
     y = np.digitize(score, [0.3, 1.2])
-    source, labels = _source(300, 5), np.arange(300) // 100
+    bytes_ = (np.arange(300)[:, None] * 7 + np.arange(5) ** 2).astype(np.uint8)
+    source, labels = StoredRows(bytes_, chunk_rows=16), np.arange(300) // 100
     lazy = da.from_array(rows, chunks=(110, 3))
     alone = [_fit(rows, y), _fit(source, labels), _fit(lazy, y)]
     assert_allclose(alone[2], alone[0], atol=1e-9)

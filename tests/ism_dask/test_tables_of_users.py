@@ -9,18 +9,18 @@ import polars as pl
 import pytest
 import scipy.sparse
 from distributed import Client
-from models import CULTIVAR, SUPERVISED, WINE, assert_same_fit, hsic_model, quiet, stored
+from models import CULTIVAR, SUPERVISED, WINE, apart, assert_same_fit, hsic_model, quiet, stored
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import coo_array, csr_array
 from scipy.spatial.distance import pdist, squareform
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.utils.class_weight import compute_sample_weight
 
 from ism_dask import PredictiveIKDR, SupervisedIKDR, UnsupervisedIKDR, hsic
 from ism_dask.estimators import input_rows
 from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.kernels import Gaussian, Polynomial
-from ism_dask.linalg.subspaces import subspace_sine
 from ism_dask.solvers import ISM
 
 X, Y = WINE, CULTIVAR
@@ -99,8 +99,10 @@ def test_the_score_is_the_share_of_y_that_other_rows_explain(make):
     assert best - 0.02 < score < best + 1e-6
     assert score == fitted.score(da.from_array(unseen, chunks=(60, 13)), y)
     assert fitted.score(unseen, np.random.default_rng(0).permutation(y)) < 0.1
-    with pytest.raises(ValueError, match="StratifiedKFold"):
+    with pytest.raises(ValueError, match=r"all 50 rows have the same `y` \(0\): .*StratifiedKFold"):
         fitted.score(X[:50], Y[:50])
+    with pytest.raises(NotFittedError, match="not fitted yet"):
+        clone(fitted).score(X, Y)
 
 
 def test_the_score_of_numbers_is_that_of_their_mean_or_law():
@@ -136,11 +138,6 @@ def _bytes(n, d=5):
     return X, np.digitize(score, np.quantile(score, [0.3, 0.6]))
 
 
-def _apart(fits):
-    """Return the largest sine of the angle between the first W and another one."""
-    return max(subspace_sine(fits[0].components_.T, each.components_.T) for each in fits[1:])
-
-
 @pytest.mark.parametrize("kind", SUPERVISED)
 def test_a_fit_is_the_same_in_memory_on_disk_on_a_cluster_and_as_any_type(
     kind, tmp_path, thread_cluster
@@ -164,7 +161,7 @@ def test_a_fit_is_the_same_in_memory_on_disk_on_a_cluster_and_as_any_type(
     for alone, spread in ((fits[1], fits[-2]), (fits[6], fits[-1])):
         assert_array_equal(spread.components_, alone.components_)
     # Few rows of bytes are in single precision for dependence, as ever, and numbers are not.
-    assert _apart(fits) < (1e-12 if kind is PredictiveIKDR else 1e-5)
+    assert apart(*fits) < (1e-12 if kind is PredictiveIKDR else 1e-5)
     assert fits[2].transform(places[2]).dtype == np.float32
     new = fits[0].transform(whole)
     for place in (csr_array(X), on_disk, on_disk.X):
@@ -192,7 +189,7 @@ def test_a_fit_to_larger_rows_is_the_same_wherever_they_are(
     fits = [fitted(place) for place in (X, csr_array(X), on_disk, stored(X, tmp_path, 2048))]
     with Client(thread_cluster):
         fits.append(fitted(lazy))
-    assert _apart(fits) < (1e-12 if kind is PredictiveIKDR else 1e-5)
+    assert apart(*fits) < (1e-12 if kind is PredictiveIKDR else 1e-5)
 
 
 def test_many_rows_are_in_single_precision_if_it_holds_their_numbers():
@@ -225,7 +222,7 @@ def test_sparse_rows_that_do_not_fit_memory_are_made_dense_in_pieces_or_refused(
     dense = SupervisedIKDR(2, kernel=Gaussian(sigma=3.0)).fit(TEXTS.toarray(), TOPICS)
     monkeypatch.setattr("ism_dask.rows.raw.MEMORY_NUMBERS", 1000)
     streamed = clone(dense).fit(TEXTS, TOPICS)
-    assert subspace_sine(streamed.components_.T, dense.components_.T) < 1e-2
+    assert apart(streamed, dense) < 1e-2
     assert_allclose(streamed.transform(TEXTS), streamed.transform(TEXTS.toarray()), atol=1e-8)
     monkeypatch.setattr(input_rows, "MOST_SPARSE_COLUMNS", 10)
     for make in (*SUPERVISED, UnsupervisedIKDR):

@@ -6,25 +6,27 @@ import dask.array as da
 import numpy as np
 import pytest
 from definition import centred, equal_classes
+from models import CULTIVAR as Y
+from models import WINE
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csc_array, csr_array
+from scipy.spatial.distance import cdist
 from scipy.stats import spearmanr
 from sklearn.base import clone
-from sklearn.datasets import load_wine, make_swiss_roll
+from sklearn.datasets import make_swiss_roll
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.neighbors import kneighbors_graph
 from sklearn.preprocessing import scale
 
 from ism_dask import ColoredMVU
 from ism_dask.status import Status
 from ism_dask.unfolding import refinement
 
-WINE, Y = load_wine(return_X_y=True)
 X = scale(WINE)
 ROLL, ANGLE = make_swiss_roll(60, random_state=0)
 HALF = (np.median(ANGLE) < ANGLE).astype(int)
 # Rows in their own units.
 RAW = {"standardize": False}
-GAUSSIAN = {"target": "gaussian", **RAW}
 
 
 @pytest.fixture(scope="module")
@@ -37,17 +39,10 @@ def _centred_kernel(y, n):
     return centred(np.eye(n) if y is None else equal_classes(y))
 
 
-def _edges(X, k):
-    """Return the pairs of neighbours (e, 2) of rows X (n, d) and their distances (e,)."""
-    nearest, apart = _nearest(X)[:, 1 : k + 1], np.linalg.norm(X[:, None] - X, axis=2)
-    pairs = np.sort([(i, j) for i, row in enumerate(nearest) for j in row])
-    pairs = np.unique(pairs, axis=0)
-    return pairs, apart[tuple(pairs.T)]
-
-
-def _nearest(rows):
-    """Return the numbers (n, n) of the rows, nearest to each row first."""
-    return np.argsort(((rows[:, None] - rows) ** 2).sum(axis=2), axis=1, kind="stable")
+def _adjacency(X, k):
+    """Return 1 for each pair of rows (n, n) of which one is among the k nearest of the other."""
+    nearest = kneighbors_graph(X, k).toarray()
+    return np.maximum(nearest, nearest.T)
 
 
 def _correlation(Z, L):
@@ -56,7 +51,8 @@ def _correlation(Z, L):
 
 
 def test_attributes_are_those_of_the_definition(colored):
-    edges, distances = _edges(X, 10)
+    edges = np.argwhere(np.triu(_adjacency(X, 10)))
+    distances = np.linalg.norm(X[edges[:, 0]] - X[edges[:, 1]], axis=1)
     Z, L = colored.embedding_, _centred_kernel(Y, len(X))
     assert colored.n_edges_ == len(edges)
     assert colored.part_sizes_ == (len(X),)
@@ -88,9 +84,7 @@ def test_no_other_kernel_of_the_program_has_a_larger_objective(y, m):
     """The objective is concave in K: the slack of its slope at the solution proves the maximum."""
     # With as many axes as functions `Z Z^T` is all of K.
     fitted = ColoredMVU(m, n_neighbors=6, n_eigenvectors=m, refine=False, **RAW).fit(ROLL, y)
-    adjacency = np.zeros((60, 60))
-    adjacency[tuple(_edges(ROLL, 6)[0].T)] = 1
-    adjacency += adjacency.T
+    adjacency = _adjacency(ROLL, 6)
     V = np.linalg.eigh(np.diag(adjacency.sum(axis=1)) - adjacency)[1][:, 1 : m + 1]
     A, w = V.T @ fitted.embedding_, fitted.edge_weights_.toarray()
     assert_allclose(V @ A, fitted.embedding_, atol=1e-9)
@@ -117,7 +111,8 @@ def test_no_cut_through_a_multiple_eigenvalue_decides_the_picture(count, near, m
     turns = 2 * np.pi * np.arange(count) / count
     circle = np.column_stack([np.cos(turns), np.sin(turns)])
     rows = np.hstack([np.tile(circle, (count, 1)), circle.repeat(count, axis=0)])
-    y, options = rows @ [1.0, 0.4, 0.2, 0.7], {"n_neighbors": 8, "refine": False, **GAUSSIAN}
+    y = rows @ [1.0, 0.4, 0.2, 0.7]
+    options = {"n_neighbors": 8, "refine": False, "target": "gaussian", **RAW}
     whole, fitted = (ColoredMVU(n_eigenvectors=n, **options).fit(rows, y) for n in (near, m))
     assert len(fitted.eigenvalues_) == near
     assert_allclose(fitted.embedding_, whole.embedding_, atol=1e-6 * whole.embedding_.std())
@@ -147,7 +142,7 @@ def test_rows_of_the_fit_have_their_own_place_and_others_that_of_their_neighbour
     assert_array_equal(copy.transform(X), Z)
     assert np.abs(copy.transform(X + 1e-9) - Z).max() < 1e-6 * Z.std()
     new = X[:5] + 0.3 * (X[5:10] - X[:5])
-    near = [_nearest(np.vstack([row, X]))[0][1:11] - 1 for row in new]
+    near = np.argsort(cdist(new, X))[:, :10]
     expected = [_local_weights(X[k] - row) @ Z[k] for row, k in zip(new, near, strict=True)]
     assert_allclose(colored.transform(new), expected, atol=1e-9 * Z.std())
     with pytest.raises(ValueError, match="1 rows of X, the first number 3, are so far"):
