@@ -82,7 +82,7 @@ def run_flow(flow: str, settings: FlowSettings, output: Output, *, plain: bool) 
 
 def check_found(source: str) -> None:
     """Raise an error if `source` is the path of a table that is not there."""
-    if "://" not in source and ("/" in source or import_choices().is_table(source)):
+    if import_choices().is_path(source):
         from storage.tables.files import find_files  # noqa: PLC0415
 
         find_files(source)

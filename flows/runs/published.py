@@ -33,10 +33,7 @@ class History:
             try:
                 self._saved[number] = RefreshResult.from_json(content)
             except (TypeError, ValueError) as error:
-                path, defect = (
-                    record_path(name, number),
-                    f"not the record that was written ({error})",
-                )
+                path, defect = record_path(name, number), f"not the record as written ({error})"
                 raise DamagedStore(f"{path} is damaged: {defect}", path.name, defect) from error
 
     @property

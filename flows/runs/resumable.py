@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 from flows.compute import joined_cluster
 from flows.errors import ClusterLost, FlowError
 from flows.progress.watching import progress_log, progress_note, report_progress, run_context
+from flows.runs.published import History
 from flows.services.leases import HeldLease, hold_lease
 from flows.settings.fields import deciding
 from flows.settings.runs import SavedRunSettings
@@ -207,9 +208,10 @@ def check_name_is_free(run: str, *, force: bool, replaces: str = "") -> None:
     """
     folder, is_saved = run_folder(run), saved_run_path(run) is not None
     if is_saved and not force and not (replaces and open_run(run).kind == replaces):
+        published = ", which refreshes publish" if History(run).file else ""
         raise FlowError(
-            f"there is a run {run!r} already, at {folder}; replace it with --force, or choose "
-            "another name with `run`",
+            f"there is a run {run!r} already, at {folder}{published}; replace it with --force, or "
+            "choose another name with `run`",
             "run",
         )
     # Try to write now: a full or read-only disk should fail a run before its work, not after.

@@ -31,7 +31,7 @@ def check_source(dataset: str, split: str | None, name: str = "dataset") -> None
                 f"`split` is {split!r}, but {dataset} is a table, which has none", "split"
             )
         return
-    if "/" in dataset:  # no name of a data set
+    if is_path(dataset):
         raise SettingsError(f"`{name}`: there is no file or folder {dataset}", name)
     try:
         stored = exists_settled(dataset_path(folder_of(safe_name(dataset, name), split)))
@@ -58,6 +58,11 @@ def is_table(source: str) -> bool:
         return Path(source).exists()
     except OSError:  # such as a name that is too long
         return False
+
+
+def is_path(source: str) -> bool:
+    """Return whether a text is a path on this machine: no address, and no name of a data set."""
+    return "://" not in source and ("/" in source or is_table(source))
 
 
 def table_options(settings: Any) -> TableOptions:

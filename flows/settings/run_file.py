@@ -192,8 +192,8 @@ def _from_folder(folder: Path, value: Any, key: str = "") -> Any:
     if key == "scheduler":
         is_path = value.endswith(CLUSTER_FILE)
     elif key == "source":  # else the name of a data set, or an address
-        is_table = import_choices().is_table
-        is_path = "://" not in value and ("/" in value or is_table(there) or is_table(value))
+        choices = import_choices()
+        is_path = choices.is_path(value) or ("://" not in value and choices.is_table(there))
     return there if is_path else value
 
 

@@ -26,8 +26,11 @@ def schedule_refresh(name: str, file: Path, cron: str, timezone: str = "UTC") ->
     begins meanwhile is cancelled.
     """
     schedule = _checked_schedule(cron, timezone)
-    known = _scheduled_file(name)
-    if known is not None and known != file.resolve() and known.exists():
+    known = file.resolve()
+    with suppress(ObjectNotFound), prefect_client(BUSY_RETRIES) as client:
+        settings = client.read_deployment_by_name(f"refresh/{name}").parameters.get("settings", {})
+        known = Path(str(settings.get("file", "")))
+    if known != file.resolve() and known.exists():
         raise SettingsError(
             f"{file}: `run` is {name!r}, which has a schedule by {known}; choose another name, or "
             f"remove that one with `prefect deployment delete refresh/{name}`",
@@ -48,14 +51,6 @@ def schedule_refresh(name: str, file: Path, cron: str, timezone: str = "UTC") ->
     identity: Any = deployment.apply()
     url = url_for("deployment", obj_id=identity)
     return without_password(url) if url else str(identity)
-
-
-def _scheduled_file(name: str) -> Path | None:
-    """Return the run file of the schedule of a published run, None if it has none."""
-    with suppress(ObjectNotFound), prefect_client(BUSY_RETRIES) as client:
-        deployment = client.read_deployment_by_name(f"refresh/{name}")
-        return Path(str(deployment.parameters.get("settings", {}).get("file", "")))
-    return None
 
 
 def _checked_schedule(cron: str, timezone: str) -> CronSchedule:

@@ -317,6 +317,9 @@ def test_a_published_run_belongs_to_one_file(here, run_file):
     other.write_text(QUICK_FILE)
     message = here("run", other, "--plain").failed(2)
     assert f"`run` is 'sales', which is refreshed by {run_file}" in message
+    other.write_text(QUICK_FILE.replace("[refresh]", ""))
+    assert "sales, which refreshes publish; replace it" in here("run", other, "--plain").failed(1)
+    other.write_text(QUICK_FILE)
     run_file.rename(run_file.with_name("moved.toml"))
     assert refreshed(here, other)["state"] == "unchanged"
 
