@@ -1,4 +1,4 @@
-"""Words for numbers and counts, shared by the terminal, the pages and messages."""
+"""Words for numbers and sizes, shared by the terminal, the pages and messages."""
 
 from __future__ import annotations
 
@@ -9,11 +9,6 @@ def new_feature(number: int) -> str:
     Columns of files have the names of scikit-learn, such as `supervisedikdr0`.
     """
     return f"new feature {number + 1}"
-
-
-def count_noun(number: int, what: str) -> str:
-    """Return a count with its noun, such as 1 round or 1,200 rounds."""
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def number(value: float) -> str:

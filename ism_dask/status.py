@@ -15,7 +15,7 @@ _ROUNDING = 1e-6
 
 
 class ComponentsWarning(UserWarning):
-    """Warns of new features that add almost nothing to J, lower it, or leave out a better one."""
+    """Warns of new features that hardly matter to J, or that leave out a better one."""
 
 
 class WeightsWarning(ComponentsWarning):
@@ -53,8 +53,8 @@ class Status(Enum):
         return _ENDINGS[self][1]
 
     @property
-    def is_requested(self) -> bool:
-        """Whether the parameters request this very ending, so that no warning is due."""
+    def is_expected(self) -> bool:
+        """Whether the fit ended as it should, so that no warning is due."""
         return self in (Status.CONVERGED, Status.TOLERANCE, Status.NOISE, Status.START)
 
 
@@ -66,7 +66,7 @@ _ENDINGS = {
     ),
     Status.STALLED: (
         "came to where J does not rise any more, though W is not stationary",
-        "take a wider kernel, a smaller `tol` of the engine, or float64 rows",
+        "take a wider kernel, float64 rows or, for dependence, a smaller `tol` of the engine",
     ),
     Status.NOISE: (
         "went on until further steps raised J by less than noise does, before W was stationary",
@@ -77,7 +77,7 @@ _ENDINGS = {
         "swings between two subspaces, each of which leads to the other",
         "take another `n_components`, kernel or width",
     ),
-    Status.OVER_CAP: ("was over its cap of seconds", "raise `max_seconds`"),
+    Status.OVER_CAP: ("reached its time limit", "raise `max_seconds`"),
     Status.FLAT: (
         "found no slope: Phi is zero, so that J does not depend on W",
         "take a wider kernel, or check that X and `y` have anything to do with each other",
@@ -88,8 +88,9 @@ _ENDINGS = {
         "take a smaller `tol` of the engine, or engine='exact'",
     ),
     Status.START: (
-        "took a simpler method's W, which predicts unseen rows as well as a fitted one",
-        "add rows, or take fewer columns or `n_components`",
+        "took a simpler method's W: it predicts unseen rows better than a fitted one does, or the "
+        "signal is weak",
+        "if it is weak, add rows, or take fewer columns or fewer `n_components`",
     ),
     Status.ROUNDING: (
         "came to coordinates that rounding lets no step improve, though they are not stationary",
@@ -100,6 +101,11 @@ _ENDINGS = {
         "take fewer `n_eigenvectors` or more `n_neighbors`",
     ),
 }
+
+
+def count_noun(number: int, what: str) -> str:
+    """Return a count with its noun, such as 1 round or 1,200 rounds."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def components_advice(eigenvalues: Sequence[float], eigengap: float) -> str:
@@ -125,8 +131,8 @@ def components_advice(eigenvalues: Sequence[float], eigengap: float) -> str:
         top = f"{eigenvalues[useful]:.3g}"
         problem = (
             f"new {weak} an eigenvalue of {top if useful == q - 1 else f'{top} or less'}, the "
-            f"first has {first:.3g}: one below a thousandth of it adds nothing to J, and a "
-            "negative one lowers J"
+            f"first has {first:.3g}: one below a thousandth of it hardly matters to J, and a "
+            "negative one says that J would rise if the feature were scaled down"
         )
     elif eigengap < -_ROUNDING * first:
         outside = eigenvalues[-1] - eigengap
@@ -139,7 +145,7 @@ def components_advice(eigenvalues: Sequence[float], eigengap: float) -> str:
         return ""
     if not useful:
         return f"{problem}. Take another kernel or width"
-    return f"{problem}. {useful} new feature{'s' if useful > 1 else ''} would do"
+    return f"{problem}. {count_noun(useful, 'new feature')} would do"
 
 
 def avoidance_advice(objective: float, weight: float) -> str:

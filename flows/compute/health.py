@@ -16,8 +16,8 @@ from distributed.scheduler import KilledWorker, NoValidWorkerError, NoWorkerErro
 from flows.compute.places import ClusterAddress
 from flows.errors import ClusterLost, FlowError
 from flows.progress.watching import repeated
-from flows.text import count_noun
 from ism_dask.observe.progress import duration
+from ism_dask.status import count_noun
 from storage.errors import StorageError
 
 # Name of the Dask span that holds all our computations.

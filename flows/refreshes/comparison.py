@@ -97,7 +97,7 @@ def doubts(result: FitResult, comparison: Comparison | None) -> tuple[str, ...]:
     # What sampling or an engine leaves needs no attention. Predictions are judged by the share that
     # they explain: their last steps hardly change it.
     harmless = (Status.APPROXIMATE, *([Status.MAX_ITER] if result.predicts else ()))
-    ended = status.is_requested or status in harmless
+    ended = status.is_expected or status in harmless
     reasons = () if ended else (f"the fit did not converge ({status.value})",)
     return reasons if comparison is None else (*reasons, *comparison.reasons)
 

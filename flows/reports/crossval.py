@@ -13,8 +13,9 @@ from flows.reports.fit_quality import fit_quality
 from flows.reports.fits import chosen_start, data_in_short, data_subject, objective
 from flows.reports.pictures import drawn
 from flows.results.runs import CrossvalResult, FoldMeasures
-from flows.text import count_noun, number, share
+from flows.text import number, share
 from ism_dask.pictures import drawing
+from ism_dask.status import count_noun
 from storage import Model
 
 # The baselines that the first sentence of a page names.

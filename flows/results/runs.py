@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from flows.text import count_noun
 from ism_dask.records.fit_report import Avoidance, DimensionTrial
 from ism_dask.records.iteration import Round
+from ism_dask.status import count_noun
 from storage import Dataset, Model
 
 # Entries of a result that are not among the metrics of its saved run: they have records of their

@@ -35,10 +35,10 @@ from flows.runs.fitting import (
 )
 from flows.runs.resumable import fit_on_cluster, resumable_run
 from flows.settings.unsupervised import SCORES_SHARE, ClusterSettings, run_to_avoid
-from flows.text import count_noun
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators.clusterers import ClusteringIKDR
 from ism_dask.gamma.targets import class_dependence
+from ism_dask.status import count_noun
 from storage import Dataset, load_model
 
 # A result lists this many columns that tell the clusters apart.

@@ -38,7 +38,7 @@ from ism_dask.rows.raw import column_contributions, filled, project
 from ism_dask.selection.sample import Setting
 from ism_dask.solvers import ISM, Solver
 from ism_dask.solvers.base import as_solver, check_serves
-from ism_dask.status import ComponentsWarning, Status, WeightsWarning
+from ism_dask.status import ComponentsWarning, Status, WeightsWarning, count_noun
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -321,14 +321,14 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
         if advice := self.report_.weights_advice:
             warnings.warn(f"{name}: {advice}", WeightsWarning, stacklevel=depth)
         status = self.status_
-        if status.is_requested:
+        if status.is_expected:
             return
         after, advice, solver = "after", status.advice, self._solver
         if status is Status.MAX_ITER:
             after = "in"
             advice += f", as by `solver={type(solver).__name__}(max_iter={2 * solver.max_iter})`"
         warnings.warn(
-            f"{name} {status.meaning} {after} {self.n_iter_} iterations: "
+            f"{name} {status.meaning} {after} {count_noun(self.n_iter_, 'iteration')}: "
             f"{self._residual_in_words()}. The best W so far is returned; {advice}",
             ConvergenceWarning,
             stacklevel=depth,

@@ -45,7 +45,7 @@ from ism_dask.rows.shards import Shards
 from ism_dask.solvers import Solver
 from ism_dask.solvers.base import TimeLimit, solver_name
 from ism_dask.solvers.search import Search
-from ism_dask.status import Status, components_advice
+from ism_dask.status import Status, components_advice, count_noun
 from ism_dask.threads import single_threaded_blas
 
 # The graphs of X W, by name, with the guide that makes Gamma of their embedding alone.
@@ -111,11 +111,13 @@ class ClusteringIKDR(ClusterMixin, IKDR):
         moves = last.movement >= result.tol and self.status_ is not Status.OVER_CAP
         unsettled = not result.converged and (moves or rounds >= self.max_outer)
         if unsettled and not fit_watcher().reports_endings:
+            ended_early = rounds < self.max_outer  # since the movement did not fall any more
+            advice = "or take engine='exact'" if ended_early else "or `max_outer`"
             warnings.warn(
-                f"{type(self).__name__} did not converge in {rounds} rounds: the last one "
-                f"changed the eigenvalues of the embedding by {last.change:.2g} and turned W by an "
-                f"angle whose sine is {last.turn:.2g}; `outer_tol` is {self.outer_tol:g}. The "
-                "last round is returned; raise `max_outer`, or `outer_tol`",
+                f"{type(self).__name__} did not converge in {count_noun(rounds, 'round')}: the "
+                f"last one changed the eigenvalues of the embedding by {last.change:.2g} and "
+                f"turned W by an angle whose sine is {last.turn:.2g}; `outer_tol` is "
+                f"{self.outer_tol:g}. The last round is returned; raise `outer_tol`, {advice}",
                 ConvergenceWarning,
                 stacklevel=2,
             )

@@ -37,7 +37,7 @@ from ism_dask.estimators.unfolding_input import (
     sizes,
 )
 from ism_dask.gamma.row_values import on_this_host
-from ism_dask.status import ComponentsWarning, Status
+from ism_dask.status import ComponentsWarning, Status, count_noun
 from ism_dask.threads import single_threaded_blas
 from ism_dask.unfolding.nearest_rows import Placement, precision
 from ism_dask.unfolding.neighbour_graph import neighbour_graph, smooth_basis
@@ -184,10 +184,11 @@ default "auto"
                 stacklevel=2,
             )
         status: Status = fitted["status_"]
-        if not status.is_requested:
+        if not status.is_expected:
+            steps, gap = count_noun(fitted["n_iter_"], "step"), fitted["duality_gap_"]
             warnings.warn(
-                f"{type(self).__name__} {status.meaning} in {fitted['n_iter_']} steps of the "
-                f"refinement, with a duality gap of {fitted['duality_gap_']:.2g}; {status.advice}",
+                f"{type(self).__name__} {status.meaning} in {steps} of the refinement, with a "
+                f"duality gap of {gap:.2g}; {status.advice}",
                 ConvergenceWarning,
                 stacklevel=2,
             )

@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.tree import DecisionTreeRegressor
 
 from ism_dask._types import Array
-from ism_dask._validation import check_choice, check_seed, is_whole
+from ism_dask._validation import check_choice, check_seed, is_whole, seed_of
 from ism_dask.gamma.null_distributions import (
     permutation_moments,
     permutation_pvalue,
@@ -105,7 +105,7 @@ def dependence_test(
     target: str = "auto",
     n_permutations: int | None = None,
     standardize: bool = True,
-    random_state: int | None = None,
+    random_state: Any = None,
 ) -> DependenceTest:
     """Test whether X and y are independent, whatever the form of a dependence.
 
@@ -134,8 +134,9 @@ def dependence_test(
         `given` there are none, since they would also break the dependence of y on s.
     standardize : bool, default True
         Whether to scale the columns of X to standard deviation 1 first.
-    random_state : int, optional
-        Of landmarks and random products (above 1,000 rows) and of permutations.
+    random_state : int, RandomState or None, default None
+        Seed of landmarks and random products (above 1,000 rows) and of permutations. None is a
+        fixed seed, so that tests repeat.
 
     Returns
     -------
@@ -158,7 +159,8 @@ def dependence_test(
     reuse_pages()
     X, y = rows_and_target(X, y, _FEWEST_ROWS)
     given = on_this_host(given)
-    n, rng = len(X), np.random.default_rng(random_state)
+    seed = random_state if is_whole(random_state) else seed_of(random_state)
+    n, rng = len(X), np.random.default_rng(seed)
     points = None if given is None else _given_points(given, n, kernel, n_permutations)
     if kernel == "auto":
         kernel = "gaussian" if points is None else "distance"

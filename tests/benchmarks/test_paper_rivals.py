@@ -44,7 +44,7 @@ def test_iterations_and_seconds_can_be_counted_out(rival):
     model = SupervisedIKDR(2, kernel=Polynomial(3), solver=rival(max_iter=2)).fit(IRIS, SPECIES)
     assert model.status_ is Status.MAX_ITER
     assert model.n_iter_ == (4 if rival is DimensionGrowth else 2)
-    with pytest.warns(ConvergenceWarning, match="was over its cap of seconds after 1 iterations"):
+    with pytest.warns(ConvergenceWarning, match="reached its time limit after 1 iteration:"):
         model = SupervisedIKDR(2, solver=rival(max_seconds=1e-9)).fit(IRIS, SPECIES)
     assert model.status_ is Status.OVER_CAP
     assert_allclose(model.components_ @ model.components_.T, np.eye(2), atol=1e-12)

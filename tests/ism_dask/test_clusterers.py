@@ -22,6 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
+from ism_dask.clustering import alternation
 from ism_dask.clustering.alternation import _has_not_halved
 from ism_dask.engines import EngineOptions
 from ism_dask.kernels import KERNELS, Gaussian
@@ -161,6 +162,14 @@ def test_rounds_of_a_rough_graph_end_when_the_movement_stays():
     movements = [1.0, 0.5, 0.2, 0.1, 0.06, *[0.055] * 4]
     rounds = [Round(1, 1.0, 1.0, (1.0,), 0.0, turn, 1, 0.1) for turn in movements]
     assert [_has_not_halved(tuple(rounds[:count])) for count in (5, 6, 9)] == [False, False, True]
+
+
+def test_rounds_that_end_before_their_limit_advise_no_higher_limit(monkeypatch):
+    monkeypatch.setattr(alternation, "_has_not_halved", lambda rounds: len(rounds) > 1)
+    solver = type("Free", (ISM,), {"ends_stationary": False})()
+    message = r"in 2 rounds: .* raise `outer_tol`, or take engine='exact'$"
+    with pytest.warns(ConvergenceWarning, match=message):
+        UnsupervisedIKDR(3, solver=solver).fit(X)
 
 
 BLOBS = make_blobs(200, 5, centers=3, cluster_std=0.5, random_state=0)[0]

@@ -1,5 +1,6 @@
 """HSIC, and tests of independence."""
 
+from copy import deepcopy
 from itertools import permutations, product
 
 import numpy as np
@@ -76,6 +77,14 @@ def test_the_statistic_is_that_of_the_definition(kernel):
     same = centred(equal_classes(classes))
     found = dependence_test(X, classes, kernel=kernel, n_permutations=0)
     assert found.statistic == pytest.approx((K * same).sum() / 79**2, rel=1e-5)
+
+
+@pytest.mark.parametrize("seed", [None, 3, np.random.RandomState(3)])
+def test_a_test_with_the_same_seed_has_the_same_pvalue(seed):
+    X, y = np.random.default_rng(0).normal(size=(60, 3)), np.random.default_rng(1).normal(size=60)
+    options = {"n_permutations": 99, "random_state": seed}
+    found, again = (dependence_test(X, y, **deepcopy(options)) for _ in range(2))
+    assert found == again
 
 
 @pytest.mark.parametrize("seed", range(2))

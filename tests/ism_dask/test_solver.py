@@ -80,7 +80,7 @@ def test_a_cap_in_a_later_round_is_a_warning_as_well(monkeypatch):
     # Each round takes an hour.
     monkeypatch.setattr(time, "perf_counter", lambda: clock() + 3600.0 * len(rounds))
     options = {"solver": ISM(max_seconds=1800.0), "outer_tol": 1e-12}
-    with watching_fits(watcher), pytest.warns(ConvergenceWarning, match="over its cap of seconds"):
+    with watching_fits(watcher), pytest.warns(ConvergenceWarning, match="reached its time limit"):
         model = UnsupervisedIKDR(3, **options).fit(WINE)
     assert len(rounds) == 2
     assert model.status_ is Status.OVER_CAP
@@ -105,7 +105,7 @@ def test_no_trial_begins_after_the_time_limit(monkeypatch):
     assert len(tried) > 200
     tried.clear()
     monkeypatch.setattr(TimeLimit, "seconds", property(lambda _: float(len(tried))))
-    with pytest.warns(ConvergenceWarning, match="over its cap of seconds"):
+    with pytest.warns(ConvergenceWarning, match="reached its time limit"):
         model = PredictiveIKDR(2, solver=Ascent(max_seconds=60)).fit(X, y)
     assert 60 <= len(tried) < 80  # the trials of one start end, and each target has one
     assert len(free.report_.trials) > len(model.report_.trials) == 0
@@ -114,7 +114,7 @@ def test_no_trial_begins_after_the_time_limit(monkeypatch):
     assert np.linalg.norm(W[:2]) > 0.9 * np.sqrt(2)  # 0.45 of it by chance
     # Nor does a stage of many rows.
     X, y = np.random.default_rng(1).normal(size=(1600, 10)), np.tile(y, 8)
-    with pytest.warns(ConvergenceWarning, match="over its cap of seconds"):
+    with pytest.warns(ConvergenceWarning, match="reached its time limit"):
         late = PredictiveIKDR(2, solver=Ascent(max_seconds=1e-6)).fit(X, y)
     assert np.isfinite(late.transform(X)).all()
 

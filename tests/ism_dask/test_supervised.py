@@ -54,7 +54,7 @@ def test_history_tells_every_iteration():
     assert fitted.eigengap_ > 0
     assert (fitted.report_.engine, fitted.report_.engine_error) == ("exact", 0.0)
     advice = r"raise `max_iter`, as by `solver=ISM\(max_iter=2\)`$"
-    with pytest.warns(ConvergenceWarning, match=rf"in 1 iterations.*`tol` is 1e-12.*{advice}"):
+    with pytest.warns(ConvergenceWarning, match=rf"in 1 iteration: .*`tol` is 1e-12.*{advice}"):
         fitted = hsic_model(2, solver=ISM(tol=1e-12, max_iter=1)).fit(X, Y)
     assert (fitted.converged_, fitted.n_iter_) == (False, 1)
     advice = r"residual is 0\.\d+; [\d.e-]+ was to be reached\..* `solver=Ascent\(max_iter=2\)`$"
