@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,9 @@ class ExactEngine(Engine):
         """Return J and Phi at W: one pass over the tiles, one over the rows for the degrees."""
         # Each call ends with a d x b x d product, a twelfth of the work, so one call per head.
         points = with_projection(self.problem.shards, W)
+        if len(points.parts) == 1:  # one task: a second one would take a cluster longer than both
+            matrix, objective = self._fold(points, _phi_of_all_pairs, W)
+            return PhiEvaluation(objective, matrix, **self._accuracy(objective))
         cross, degrees, objective = self._fold(points, phi_of_pairs, W, calls=1)
         matrix = cross + cross.T
         if degrees.any():
@@ -53,7 +56,11 @@ class ExactEngine(Engine):
 
     def product(self, W: Array) -> ProductEvaluation:
         """Return J and Phi W: like `phi`, but with k columns, not d, and tiles without X."""
-        points = with_projection(self.problem.shards, W).persisted()
+        points = with_projection(self.problem.shards, W)
+        if len(points.parts) == 1:
+            product, objective = self._fold(points, _product_of_all_pairs, W)
+            return ProductEvaluation(objective, product, **self._accuracy(objective))
+        points = points.persisted()
         projected = points.fact_as_rows(PROJECTED, W.shape[1])
         moved, degrees, objective = self._fold(projected, gradient_of_pairs, W)
         sums = np.column_stack([moved, degrees])
@@ -72,6 +79,25 @@ class ExactEngine(Engine):
         raw = points.raw_bytes * (1 + min(points.max_shards_per_task or 1, len(points.parts)))
         self._check_memory(d + k, tiles + raw, f"{points.largest} of {n} rows x {d} columns")
         return points.fold_pairs(stripe, self._model, calls=calls)
+
+
+def _phi_of_all_pairs(
+    head: LoadedShard, tail: Iterator[LoadedShard], model: TileModel
+) -> tuple[Array, float]:
+    """Return Phi (d, d) and J of the only shard."""
+    cross, degrees, objective = phi_of_pairs(head, tail, model)
+    matrix = cross + cross.T
+    return matrix + weighted_gram(head.X, degrees) if degrees.any() else matrix, objective
+
+
+def _product_of_all_pairs(
+    head: LoadedShard, _tail: Iterator[LoadedShard], model: TileModel
+) -> tuple[Array, float]:
+    """Return Phi W (d, k) and J of the only shard."""
+    projected = LoadedShard(head.start, head.facts[PROJECTED], head.facts)
+    moved, degrees, objective = gradient_of_pairs(projected, iter([projected]), model)
+    facts = {**head.facts, _PAIR_SUMS: np.column_stack([moved, degrees])}
+    return _gradient_from_pair_sums(LoadedShard(head.start, head.X, facts)), objective
 
 
 def _phi_of_degrees(piece: LoadedShard) -> Array:

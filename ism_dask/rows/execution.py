@@ -224,7 +224,7 @@ def _counting_on_cluster(counted: Set[str]) -> Iterator[None]:
                 if left is not None:
                     on_task(len(counted) - left, len(counted))
 
-    if counted:
+    if len(counted) > 1:
         threading.Thread(target=ask, name="task counter", daemon=True).start()
     try:
         yield
