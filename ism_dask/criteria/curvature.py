@@ -132,8 +132,8 @@ class _Slope:
     def __init__(self, weight: float, term: PointwiseKernel, Z: Array) -> None:
         beta = term.pairing.between(Z, Z)
         self.coupling, self.degree = term.pairing.coupling, term.pairing.degree
-        self.first = weight * term.slope(beta.copy())
-        self.second = term.second_slope(beta, self.first)
+        slope = term.slope(beta.copy())
+        self.first, self.second = weight * slope, weight * term.second_slope(beta, slope)
 
     def other(self, z: Array) -> Array:
         """Return G (n, n) of a new feature z (n,): `d beta_ij = t_i G_ij + t_j G_ji` along t."""

@@ -17,7 +17,7 @@ from ism_dask.gamma.base import AvoidingDependence, Dependence
 from ism_dask.gamma.independence import dependence_test
 from ism_dask.gamma.thin_factors import alignment
 from ism_dask.kernels.pairing import mean_of_gaussians, median_distance
-from ism_dask.linalg.subspaces import varimax
+from ism_dask.linalg.subspaces import signs_of, varimax
 from ism_dask.records.fit_report import Avoidance, Trial
 from ism_dask.records.iteration import Solution
 from ism_dask.selection.rules import RULES
@@ -114,15 +114,22 @@ def interchangeable(X: Array, components: Array) -> tuple[tuple[int, int, float]
 
 
 def rotated(solution: Solution, prepared: Prepared, rotation: str | None) -> Solution:
-    """Return a solution with W rotated as `rotation` says; the eigengap keeps its meaning."""
+    """Return a solution with W rotated as `rotation` says, with the signs of `components_`.
+
+    The eigengap keeps its meaning.
+    """
+    weights = prepared.lift(solution.W.T).T
     if rotation is None:
-        return solution
+        signs = signs_of(weights)
+        state = replace(solution.state, W=solution.W * signs)
+        return replace(solution, state=state, product=solution.product * signs)
     outside = float(solution.eigenvalues[-1]) - solution.eigengap
-    turn = varimax(prepared.lift(solution.W.T).T)
+    turn = varimax(weights)
     # The diagonal of `W^T Phi W` after the rotation, with columns ordered so that it falls.
     values = solution.eigenvalues @ turn**2
     order = np.argsort(-values, kind="stable")
     turn, values = turn[:, order], values[order]
+    turn = turn * signs_of(weights @ turn)
     return replace(
         solution,
         state=replace(solution.state, W=solution.W @ turn, eigenvalues=values),

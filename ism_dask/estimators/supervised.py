@@ -38,7 +38,7 @@ from ism_dask.selection.sample import share_explained
 from ism_dask.solvers import Solver
 from ism_dask.solvers.base import TimeLimit, as_solver, solver_name
 from ism_dask.solvers.certificates import certify_dependence
-from ism_dask.solvers.search import Search, solution_of_whole_space
+from ism_dask.solvers.search import Search
 from ism_dask.status import avoidance_advice, components_advice
 from ism_dask.threads import single_threaded_blas
 
@@ -301,15 +301,11 @@ feature_names_in_
         prepared, earlier = problem.prepared(kernel), problem.earlier
         q = problem.n_components(prepared)
         rows = problem.dependence_rows(prepared, kernel, q)
-        whole = rows.problem(dependence)
-        if q == prepared.n_varying + prepared.n_constant:
-            solution = solution_of_whole_space(whole, engine)
-        else:
-            start = None
-            if earlier is not None and q <= prepared.n_varying:
-                start = State.from_weights(prepared.orthonormal(earlier))
-            search = Search(engine, solver, fit_watcher().on_iteration, time_limit, saved_fit)
-            solution = search.run(whole, q, start)
+        start = None
+        if earlier is not None and q <= prepared.n_varying:
+            start = State.from_weights(prepared.orthonormal(earlier))
+        search = Search(engine, solver, fit_watcher().on_iteration, time_limit, saved_fit)
+        solution = search.run(rows.problem(dependence), q, start)
         turned = rotated(solution, prepared, parameters.rotation)
         contributing = rows.contributing(dependence)
         with on_this_machine():

@@ -18,6 +18,9 @@ from ism_dask._types import Array
 from ism_dask._validation import squarable_float
 from ism_dask.kernels.pairing import Pairing
 
+# Differences of f' are over steps of this share of beta.
+_STEP = 1e-5
+
 
 class Kernel(ABC):
     """A kernel of the ISM family, or a conic sum of such kernels.
@@ -157,9 +160,15 @@ class PointwiseKernel(Kernel):
         return self.amplitude * self.unit_slope(beta)
 
     def second_slope(self, beta: Array, slope: Array) -> Array:
-        """Return f''(beta), elementwise, from f'(beta); f has the form of `value_by_slope`."""
+        """Return f''(beta), elementwise, from f'(beta), or by differences of it.
+
+        The former needs `value_by_slope`.
+        """
         if self.value_by_slope is None:
-            raise TypeError(f"{self.title} has no second derivative in closed form")
+            step = _STEP * (np.abs(beta) + (self.resolution if np.isfinite(self.resolution) else 1))
+            # Squared distances are not negative.
+            below = np.where((beta >= 0) & (beta < step), beta, beta - step)
+            return (self.slope(beta + step) - self.slope(below)) / (beta + step - below)
         a, b = self.value_by_slope
         divisor = a + b * beta
         zeros = np.zeros_like(divisor)

@@ -20,14 +20,19 @@ _NEGLIGIBLE = 1e-6
 
 
 def canonical_signs(vectors: Array) -> Array:
-    """Return `vectors` (d, q) with the largest entry of each column positive.
+    """Return `vectors` (d, q) with the largest entry of each column positive."""
+    return np.ascontiguousarray(vectors * signs_of(vectors))
+
+
+def signs_of(vectors: Array) -> Array:
+    """Return the sign (q,) of the largest entry of each column of `vectors` (d, q), 1 for 0.
 
     Among entries that are equal up to rounding, the first one decides.
     """
     sizes = np.abs(vectors)
     peak = np.argmax(sizes >= (1.0 - _TIE) * sizes.max(axis=0), axis=0)
     signs = np.sign(vectors[peak, np.arange(vectors.shape[1])])
-    return np.ascontiguousarray(vectors * np.where(signs == 0, 1.0, signs))
+    return np.asarray(np.where(signs == 0, 1.0, signs))
 
 
 def nearest_orthonormal(W: Array) -> Array:

@@ -206,22 +206,6 @@ def most_constant(q: int) -> int:
     return q + 1
 
 
-def solution_of_whole_space(problem: Problem, options: EngineOptions) -> Solution:
-    """Return the solution with as many new features as `problem` has features.
-
-    J is the same for every W, so that every W is a maximum. The W that is returned makes
-    `W^T Phi W` diagonal. No direction is outside of W: the eigengap is the last eigenvalue minus
-    zero, the eigenvalue of directions in which the rows are constant.
-    """
-
-    def evaluate(engine: Engine) -> Solution:
-        W, operator = np.eye(problem.d), PaddedOperator(engine, 0)
-        end = ascend(operator.gradient, W, limit=RESIDUAL, max_iter=1)
-        return with_true_residual(engine, solution_at(operator, W, end.status, end.history))
-
-    return first_that_serves(options.engines(problem, problem.d), evaluate)
-
-
 def inverse_gaps(phi: Array, W: Array, eigenvalues: Array) -> Precondition:
     """Return the inverse of the Hessian of J near W (d, q) as far as Phi (d, d) tells it.
 

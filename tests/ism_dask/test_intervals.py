@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 from ism_dask import Intervals, PredictiveIKDR, UnsupervisedIKDR, WeightsWarning, intervals
 from ism_dask.criteria.curvature import Tangents, block_curvature, curvature
 from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
-from ism_dask.kernels import Gaussian, Linear, Polynomial
+from ism_dask.kernels import Gaussian, Laplacian, Linear, Polynomial
 from ism_dask.linalg.subspaces import nearest_orthonormal, subspace_distance, subspace_shares
 from ism_dask.selection.rules import RULES
 from ism_dask.status import Status
@@ -128,7 +128,11 @@ _N, _RIDGE = 40, 1e-2
 @pytest.mark.parametrize("scales", [None, np.array([[1.5, 0.2], [0.2, 0.6]])])
 @pytest.mark.parametrize(
     "kernel",
-    [Gaussian(1.3), Polynomial(3, 1.0), Linear(), 0.5 * Gaussian(1.0) + 0.3 * Polynomial(2, 1.0)],
+    [
+        *(Gaussian(1.3), Laplacian(2.0, 0.5), Polynomial(3, 1.0), Linear()),
+        0.5 * Gaussian(1.0) + 0.3 * Polynomial(2, 1.0),
+        0.2 * Laplacian(1.0) + Gaussian(2.0),
+    ],
 )
 def test_curvature_and_influences_are_differences_of_the_loss(kernel, scales, signs, weighted):
     rng = np.random.default_rng(0)
