@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from contextlib import contextmanager
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import SimpleHTTPRequestHandler
 from pathlib import Path
 
 import pytest
@@ -75,7 +75,7 @@ def _lease():
 
 def _download():
     folder = partial(SimpleHTTPRequestHandler, directory=beside())
-    with served(ThreadingHTTPServer(("127.0.0.1", 0), folder)) as address:
+    with served(folder) as address:
         fetch(f"{address}/own.csv", home() / "raw" / "own" / "file")
 
 

@@ -71,7 +71,8 @@ def scheduler(folder: Path) -> Iterator[str]:
     file = folder / "scheduler.json"
     file.unlink(missing_ok=True)
     with process(*dask("scheduler", *scheduler_options(0), "--scheduler-file", file)):
-        yield _address(file)
+        wait(lambda: file.exists() and file.read_text().endswith("}"))
+        yield str(json.loads(file.read_text())["address"])
 
 
 @contextmanager
@@ -93,8 +94,3 @@ def worker_options(host: str = "127.0.0.1") -> list[object]:
     """Return the options of a worker of one thread on this machine."""
     size = ["--nthreads", 1, "--memory-limit", "1GiB", "--no-dashboard"]
     return ["--host", host, "--dashboard-address", f"{host}:0", *size]
-
-
-def _address(file: Path) -> str:
-    wait(lambda: file.exists() and file.read_text().endswith("}"))
-    return str(json.loads(file.read_text())["address"])

@@ -4,7 +4,6 @@ import os
 import pickle
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,19 +13,9 @@ from typing import Any
 
 import pytest
 from browsing import browsing
-from commandline import Ended
 from daskparts import ran
-from serving import (
-    Serving,
-    ended,
-    folder_of_the_run,
-    free_port,
-    home_for_up,
-    made_once,
-    own_ports,
-    start_up,
-)
-from support import store_own
+from serving import Serving, ended, free_port, home_for_up, made_once, own_ports, start_up
+from support import Diary, Ended, store_own
 
 
 @pytest.fixture
@@ -57,9 +46,19 @@ def apart():
     return run
 
 
+@pytest.fixture
+def diary():
+    """Watch all that runs in this process, and remember what it says."""
+    from flows.progress.watching import watch_progress
+
+    diary = Diary()
+    with watch_progress(diary):
+        yield diary
+
+
 @pytest.fixture(scope="session")
 def home_of_runs(tmp_path_factory):
-    return made_once(folder_of_the_run(tmp_path_factory), "runs", _compute_runs)
+    return made_once(tmp_path_factory, "runs", _compute_runs)
 
 
 def _compute_runs(folder: Path) -> None:
@@ -114,7 +113,7 @@ def prefect_home(tmp_path_factory):
 
     It copies a database without rows: to make one takes three times as long as a start.
     """
-    made = made_once(folder_of_the_run(tmp_path_factory), "empty-prefect", _make_database)
+    made = made_once(tmp_path_factory, "empty-prefect", _make_database)
 
     def prepared(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
@@ -125,12 +124,8 @@ def prefect_home(tmp_path_factory):
 
 
 def _make_database(folder: Path) -> None:
-    subprocess.run(
-        [sys.executable, "-m", "prefect", "server", "database", "upgrade", "-y"],
-        env={**os.environ, "PREFECT_HOME": str(folder), "DO_NOT_TRACK": "1"},
-        capture_output=True,
-        check=True,
-    )
+    upgrade = ("-m", "prefect", "server", "database", "upgrade", "-y")
+    ran(sys.executable, *upgrade, PREFECT_HOME=str(folder), DO_NOT_TRACK="1").check_returncode()
 
 
 @contextmanager

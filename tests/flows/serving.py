@@ -166,9 +166,6 @@ def running_worker(api: str, pool: str) -> Iterator[None]:
             kill_family(started.pid)
 
 
-LOOPBACK = {"127.0.0.1", "::1"}
-
-
 @dataclass(frozen=True)
 class RunningUp(PrefectApi):
     """An `ism-dask up` in the foreground of a terminal."""
@@ -268,19 +265,17 @@ def flow_run_of(command: subprocess.Popen[str]) -> str:
 
 
 def heard(process: psutil.Process) -> list[tuple[str, int]]:
-    try:
+    with suppress(psutil.NoSuchProcess):
         connections = process.net_connections()
-    except psutil.NoSuchProcess:
-        return []
-    return [tuple(each.laddr) for each in connections if each.status == psutil.CONN_LISTEN]
+        return [tuple(each.laddr) for each in connections if each.status == psutil.CONN_LISTEN]
+    return []
 
 
 def living(pid: int) -> list[psutil.Process]:
-    try:
+    with suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         return [process, *process.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return []
+    return []
 
 
 def listened(port: int) -> bool:
@@ -288,14 +283,10 @@ def listened(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def folder_of_the_run(factory: pytest.TempPathFactory) -> Path:
-    """Return the folder that all processes of this run of tests have in common."""
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], None]) -> Path:
+    """Return a folder that the first process of this run of tests that needs it makes."""
     own = factory.getbasetemp()
-    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
-
-
-def made_once(folder: Path, name: str, make: Callable[[Path], None]) -> Path:
-    """Return a folder that the first process that needs it makes."""
+    folder = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     made, whole = folder / name, folder / f"{name}.whole"
     with lock_file(folder / f"{name}.lock"):
         if not whole.exists():

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from commandline import Command
 from daskparts import ran
+from support import Command
 
 RUN_FILE = """\
 run = "sales"

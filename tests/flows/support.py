@@ -1,13 +1,14 @@
-"""What tests of the flows need: somebody who watches, and data sets made up."""
+"""What tests of the flows need: how a command ended, somebody who watches, made-up data sets."""
 
+import json
 import os
 import pickle
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import numpy as np
 import pytest
@@ -81,6 +82,40 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
         ran("umount", "--lazy", folder).check_returncode()
 
 
+@dataclass(frozen=True)
+class Ended:
+    """Exit status and what was printed."""
+
+    status: int
+    out: str
+    err: str
+
+    @property
+    def answer(self) -> Any:
+        """The object of the last line, in strict JSON: without infinities."""
+        assert self.out, self
+        return json.loads(self.out.splitlines()[-1], parse_constant=pytest.fail)
+
+    @property
+    def words(self) -> str:
+        """What was printed, with a space for each line break."""
+        return " ".join(self.out.split())
+
+    def failed(self, status: int) -> str:
+        """Return the one line that a failed command prints; with `--json`, an object as well."""
+        assert self.status == status, self
+        if self.out:
+            line = self.err.removeprefix("ism-dask: ").strip()
+            assert json.loads(self.out) == {"error": line, "status": status}
+        assert self.err.count("\n") == 1, self.err
+        assert "Traceback" not in self.err
+        assert self.err.startswith("ism-dask: ")
+        return self.err
+
+
+Command = Callable[..., Ended]
+
+
 class Diary:
     """A watcher that remembers."""
 
@@ -130,24 +165,9 @@ def is_held(run: str) -> bool:
     return lease is not None and lease.held
 
 
-def flown(flow: str, settings: Any) -> tuple[Any, Any, dict[str, Any]]:
-    """Return the result of a flow under Prefect, its flow run, and its artifacts by their keys."""
-    from prefect.client.orchestration import get_client
-
+def flown(flow: str, settings: Any) -> Any:
+    """Return the result of a flow under Prefect."""
     from flows import run_flows
     from flows.tracking.flow_run import run_flow
 
-    result = run_flow(getattr(run_flows, flow), settings)
-    with get_client(sync_client=True) as client:
-        run = client.read_flow_run(UUID(result.flow_run["id"]))
-    return result, run, artifacts_of(run.id)
-
-
-def artifacts_of(run: Any) -> dict[str, Any]:
-    """Return the artifacts of a flow run by their keys."""
-    from prefect.client.orchestration import get_client
-    from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
-
-    only = ArtifactFilter(flow_run_id=ArtifactFilterFlowRunId(any_=[run]))
-    with get_client(sync_client=True) as client:
-        return {each.key: each for each in client.read_artifacts(artifact_filter=only)}
+    return run_flow(getattr(run_flows, flow), settings)

@@ -2,11 +2,10 @@
 
 import gzip
 import hashlib
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
-from waiting import served
+from waiting import SilentHandler, served
 
 from flows.builtin import raw_files
 from flows.builtin.raw_files import DownloadError, RawFile, fetch, find_or_download
@@ -14,19 +13,19 @@ from flows.builtin.raw_files import DownloadError, RawFile, fetch, find_or_downl
 BODY = bytes(range(256)) * 1000
 SHA256 = hashlib.sha256(BODY).hexdigest()
 PACKED = gzip.compress(BODY)
-# Status, headers and body by path.
+# Status, body and headers by path.
 ANSWERS = {
-    "/good.bin": (200, {"Content-Length": len(BODY)}, BODY),
-    "/unsized": (200, {"Connection": "close"}, BODY),
-    "/packed": (200, {"Content-Encoding": "gzip", "Content-Length": len(PACKED)}, PACKED),
-    "/short": (200, {"Content-Length": len(BODY) + 1, "Connection": "close"}, BODY),
-    "/moved": (302, {"Location": "/good.bin", "Content-Length": 0}, b""),
-    "/astray": (302, {"Location": "file:///etc/passwd", "Content-Length": 0}, b""),
-    "/nowhere": (404, {"Content-Length": 0}, b""),
+    "/good.bin": (200, BODY, {"Content_Length": len(BODY)}),
+    "/unsized": (200, BODY, {"Connection": "close"}),
+    "/packed": (200, PACKED, {"Content_Encoding": "gzip", "Content_Length": len(PACKED)}),
+    "/short": (200, BODY, {"Content_Length": len(BODY) + 1, "Connection": "close"}),
+    "/moved": (302, b"", {"Location": "/good.bin", "Content_Length": 0}),
+    "/astray": (302, b"", {"Location": "file:///etc/passwd", "Content_Length": 0}),
+    "/nowhere": (404, b"", {"Content_Length": 0}),
 }
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(SilentHandler):
     """Answers each path with another way to behave; /silent never."""
 
     protocol_version = "HTTP/1.1"
@@ -35,22 +34,15 @@ class Handler(BaseHTTPRequestHandler):
         if self.path not in ANSWERS:
             self.rfile.read(1)  # until the other side has gone away
             return
-        status, headers, body = ANSWERS[self.path]
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name, str(value))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        """Say nothing."""
+        status, body, headers = ANSWERS[self.path]
+        self.answer(status, body, **headers)
 
 
 @pytest.fixture
 def server(monkeypatch):
     """Serve on a free port and give the address."""
     monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    with served(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+    with served(Handler) as address:
         yield address
 
 

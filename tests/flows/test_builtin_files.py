@@ -25,25 +25,15 @@ FACE, OTHER = "faces/ann/ann_left_sad_open_4.pgm", "faces/ann/ann_up_sad_open_4.
 PGM = b"P5\n32 30\n255\n" + bytes(range(240)) * 4
 
 
-def member(name, content=PGM, **more):
-    info = tarfile.TarInfo(name)
-    info.size = len(content)
-    for key, value in more.items():
-        setattr(info, key, value)
-    return info, content
-
-
-def tar_of(*members):
+def beside(picture):
+    """Return a tar archive, packed, of a good picture and one more."""
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w:gz") as archive:
-        for info, content in members:
+        for name, content in ((FACE, PGM), (OTHER, picture)):
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
             archive.addfile(info, io.BytesIO(content))
     return made.getvalue()
-
-
-def beside(*given, **more):
-    """Return a tar archive, packed, of a good picture and one more member."""
-    return tar_of(member(FACE), member(*given, **more))
 
 
 def idx(*sizes, body=None, kind=8):
@@ -55,12 +45,11 @@ FACES, PIXELS, CANCER = (
     partial(read_raw, load) for load in (load_faces, load_colours, load_cancer)
 )
 DIGITS = partial(read_raw, read_idx, ndim=3)
-LINE = b"1,5,1,1,1,2,1,3,1,1"
 
 
 RAW = {
-    "pgm: 1e12 pixels": (FACES, lambda: beside(OTHER, b"P5\n999999 999999\n255\n")),
-    "pgm: cut short": (FACES, lambda: beside(OTHER, PGM[:-1])),
+    "pgm: 1e12 pixels": (FACES, lambda: beside(b"P5\n999999 999999\n255\n")),
+    "pgm: cut short": (FACES, lambda: beside(PGM[:-1])),
     "png: a pickle instead": (PIXELS, lambda: PICKLED),
     "gzip: nothing in it": (DIGITS, lambda: gzip.compress(b"")),
     "gzip: a bomb": (DIGITS, lambda: gzip.compress(bytes(2**27))),
@@ -68,7 +57,7 @@ RAW = {
     "idx: a huge header": (DIGITS, lambda: gzip.compress(idx(*[2**32 - 1] * 3, body=b""))),
     "idx: cut short": (DIGITS, lambda: gzip.compress(idx(2, 3, 4)[:-1])),
     "idx: more than its header says": (DIGITS, lambda: gzip.compress(idx(2, 3, 4) + b"x")),
-    "csv: too few cells": (CANCER, lambda: LINE),
+    "csv: too few cells": (CANCER, lambda: b"1,5,1,1,1,2,1,3,1,1"),
     "csv: a page instead": (CANCER, lambda: b"<html>"),
     "csv: a number without end": (CANCER, lambda: b"1," + b"9" * 500_000 + b",1,1,1,1,1,1,1,1,2\n"),
 }

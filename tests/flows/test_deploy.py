@@ -26,8 +26,6 @@ DEPLOY = Path(__file__).parents[2] / "deploy"
 COMPOSE = DEPLOY / "compose/compose.yaml"
 # Of the schemas that are held against the manifests.
 KUBERNETES = "1.32"
-# Passwords of the compose file.
-PASSWORDS = {"POSTGRES_PASSWORD": "one", "PREFECT_AUTH": "ism:two"}
 
 
 def composed(**environment):
@@ -35,7 +33,7 @@ def composed(**environment):
 
 
 def composed_services(**environment):
-    done = composed(**PASSWORDS, **environment)
+    done = composed(POSTGRES_PASSWORD="one", PREFECT_AUTH="ism:two", **environment)
     assert done.returncode == 0, done.stderr
     return dict(yaml.safe_load(done.stdout)["services"])
 

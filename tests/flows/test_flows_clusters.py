@@ -5,10 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from support import Diary, store_own
+from support import store_own
 
 from flows.errors import SettingsError
-from flows.progress.watching import watch_progress
 from flows.reports.summary import View, summary_of
 from flows.runs.clustering import PARADIGMS, run_cluster
 from flows.runs.data import ensure_stored
@@ -62,11 +61,8 @@ def test_poses_are_found_where_persons_are_known():
 
 
 @pytest.mark.parametrize("most", [1, 20])
-def test_progress_goes_up_by_round_and_announces_none_that_does_not_come(most):
-    diary = Diary()
-    with watch_progress(diary):
-        settings = ClusterSettings(dataset="wine", run="watched", max_outer=most)
-        rounds = len(run_cluster(settings).rounds)
+def test_progress_goes_up_by_round_and_announces_none_that_does_not_come(diary, most):
+    rounds = len(run_cluster(ClusterSettings(dataset="wine", max_outer=most)).rounds)
     assert diary.shares == sorted(diary.shares)
     assert diary.shares[-1] == 1.0
     assert "clusters" in diary.texts
@@ -83,7 +79,6 @@ def test_progress_goes_up_by_round_and_announces_none_that_does_not_come(most):
         ("wine --paradigm alternative --scores-share 0.2", "`--scores-share` is 0.2, but"),
         ("wine --paradigm semisupervised --scores-share 0.001", "is 0.001, which does not"),
         ("wine --paradigm alternative --avoid run:../up", "`--avoid` is '../up'"),
-        ("wine --paradigm alternative --avoid colour", "`--avoid` is 'colour'; wine has"),
         ("own", "own has no classes to count"),
         ("own -k 2 --paradigm semisupervised", "`--label` is None; own has no labels"),
         ("own -k 2 --paradigm alternative", "name that run, --avoid run:NAME"),
@@ -111,7 +106,6 @@ def test_numbers_are_no_classes():
     [
         ("cluster", "clusters of other rows (digits all); expected a run that has clustered own"),
         ("fit", "a run without clusters"),
-        ("nobody", "no run 'nobody' is saved"),
     ],
 )
 def test_clusters_of_other_rows_are_not_avoided(here, run, message):

@@ -11,18 +11,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-from daskparts import scheduler as a_scheduler
-from daskparts import worker as a_worker
+from daskparts import scheduler, worker
 from distributed import LocalCluster, default_client
-from serving import free_port, heard, living
-from serving import running as a_command
-from support import EXACT, Diary, store_own
+from serving import free_port, heard, living, running
+from support import EXACT, store_own
 from waiting import wait
 
 from flows.compute import joined_cluster
 from flows.compute.places import SCHEDULER_SETTINGS, cluster_place
 from flows.errors import FlowError, SettingsError
-from flows.progress.watching import watch_progress
 from flows.runs.resumable import fit_on_cluster, resumable_run
 from flows.settings.runs import FitSettings
 from ism_dask.observe import progress
@@ -104,17 +101,6 @@ def test_an_option_that_workers_refuse_is_an_error_at_once(local):
 
 
 @pytest.mark.long
-def test_workers_of_our_own_give_the_same(here, local):
-    command = ("crossval", "wine", *PLAIN, "--criterion", "dependence", "--first", 2)
-    alone = here(*command).answer
-    with_workers = here(*command, "--cluster", local)
-    assert with_workers.err == ""
-    for one, two in zip(with_workers.answer["results"], alone["results"], strict=True):
-        assert one["cost"] == pytest.approx(two["cost"], rel=1e-9)
-        assert all(one[key] == two[key] for key in ("fold", "accuracy", "iterations", "engine"))
-
-
-@pytest.mark.long
 def test_workers_of_our_own_are_here_only(local):
     before = _listening()
     with joined_cluster(str(local)):
@@ -138,7 +124,7 @@ def _listening():
 def test_an_interruption_ends_the_workers(local):
     command = ("crossval", "wine", "--plain", "--cluster", str(local), "--tol", "1e-14")
     # As a terminal has it: the interruption goes to all of them.
-    with a_command(*command, "--max-iter", 9999, *EXACT, start_new_session=True) as run:
+    with running(*command, "--max-iter", 9999, *EXACT, start_new_session=True) as run:
         family = wait(lambda: living(run.pid)[3:] and living(run.pid), every=0.05)
         os.killpg(run.pid, signal.SIGINT)
         out, err = run.communicate(timeout=120)
@@ -151,26 +137,26 @@ def test_an_interruption_ends_the_workers(local):
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory):
-    with a_scheduler(tmp_path_factory.mktemp("scheduler")) as address:
+def workerless(tmp_path_factory):
+    with scheduler(tmp_path_factory.mktemp("scheduler")) as address:
         yield address
 
 
 @pytest.mark.long
-def test_workers_that_have_other_versions(here, running, tmp_path, monkeypatch):
+def test_workers_that_have_other_versions(here, workerless, tmp_path, monkeypatch):
     for name, version in (("ism-dask", "0.0.1"), ("dask", "2025.1.0")):
         folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
         folder.mkdir()
         (folder / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
     monkeypatch.setattr("flows.compute.places.JOIN_SECONDS", 60.0)
-    with a_worker(running, "--no-nanny", PYTHONPATH=str(tmp_path)):
-        said = here("fit", "wine", "--plain", "--scheduler", running).failed(1)
+    with worker(workerless, "--no-nanny", PYTHONPATH=str(tmp_path)):
+        said = here("fit", "wine", "--plain", "--scheduler", workerless).failed(1)
     assert "the worker at tcp://127.0.0.1:" in said
     assert "has dask 2025.1.0, ism-dask 0.0.1, but this process has dask " in said
 
 
 @pytest.mark.long
-def test_workers_that_do_not_see_the_rows(here, running, monkeypatch):
+def test_workers_that_do_not_see_the_rows(here, workerless, monkeypatch):
     if os.geteuid() != 0:
         pytest.skip("what one worker does not see takes root to hide")
     monkeypatch.setattr("flows.compute.places.JOIN_SECONDS", 60.0)
@@ -178,17 +164,17 @@ def test_workers_that_do_not_see_the_rows(here, running, monkeypatch):
     home = Path(os.environ["ISM_DASK_HOME"])
     home.mkdir()
     hidden = f'mount -t tmpfs none "{home}" && exec "$@"'
-    with a_worker(running, within=("unshare", "--mount", "sh", "-c", hidden, "sh")):
-        said = here("fit", "wine", "--plain", "--scheduler", running).failed(1)
+    with worker(workerless, within=("unshare", "--mount", "sh", "-c", hidden, "sh")):
+        said = here("fit", "wine", "--plain", "--scheduler", workerless).failed(1)
     assert f"does not see {home}" in said
     assert "let ISM_DASK_HOME be a folder that this process and all workers share" in said
 
 
 @pytest.mark.long
-def test_a_scheduler_without_workers(here, running, monkeypatch):
+def test_a_scheduler_without_workers(here, workerless, monkeypatch):
     monkeypatch.setattr("flows.compute.places.JOIN_SECONDS", 1.0)
-    ended = here("fit", "wine", "--plain", "--scheduler", running)
-    assert f"`dask worker {running}`" in ended.failed(1)
+    ended = here("fit", "wine", "--plain", "--scheduler", workerless)
+    assert f"`dask worker {workerless}`" in ended.failed(1)
 
 
 def test_nothing_is_up(here, monkeypatch):
@@ -198,32 +184,23 @@ def test_nothing_is_up(here, monkeypatch):
     assert "ISM_DASK_SCHEDULER is 'scheduler:8786'; expected" in here(*command).failed(2)
 
 
-@pytest.fixture
-def scheduler(cluster):
-    """Return the address of the cluster of all tests."""
-    return str(cluster.scheduler_address)
-
-
 @pytest.mark.long
-def test_rows_that_workers_read_themselves(here, scheduler, monkeypatch):
+def test_rows_that_workers_read_themselves(here, cluster, monkeypatch):
     monkeypatch.setattr("flows.runs.data._IN_TASKS", 0)
     # In a container, where `ism-dask up` does not run.
-    monkeypatch.setenv("ISM_DASK_SCHEDULER", scheduler)
+    monkeypatch.setenv("ISM_DASK_SCHEDULER", cluster.scheduler_address)
     fitted = here("fit", "wine", *PLAIN, "--scheduler", "up").answer
     again = here("fit", "wine", *PLAIN, "--force").answer
     assert fitted["objective"] == pytest.approx(again["objective"], rel=1e-9)
 
 
-def test_progress_within_a_pass_comes_from_the_cluster(here, scheduler, monkeypatch):
+def test_progress_within_a_pass_comes_from_the_cluster(here, cluster, diary, monkeypatch):
     monkeypatch.setattr(progress, "_LONG", -1.0)
     monkeypatch.setattr(execution, "_ASK_SECONDS", 0.01)
     monkeypatch.setattr("flows.progress.watching._EVERY", 1e-4)
     store_own(6000)
-    diary = Diary()
-    command = ("fit", "own", "--sigma", "median", *EXACT, "--tol", 1e-12)
-    with watch_progress(diary):
-        ended = here(*command, "--max-iter", 9, "--plain", "--scheduler", scheduler)
-        assert ended.status == 0
+    command = ("fit", "own", "--sigma", "median", *EXACT, "--tol", 1e-12, "--max-iter", 9)
+    assert here(*command, "--plain", "--scheduler", cluster.scheduler_address).status == 0
     assert any(re.search(r"iteration \d+, rows \d+%", text) for text in diary.texts)
     assert diary.shares == sorted(diary.shares)
 
@@ -260,13 +237,6 @@ def settings(local):
 def this(settings):
     with resumable_run("lost", "fit", settings, {}) as this:
         yield this
-
-
-@pytest.fixture
-def diary():
-    diary = Diary()
-    with watch_progress(diary):
-        yield diary
 
 
 @pytest.mark.long

@@ -71,9 +71,8 @@ def test_a_table_of_few_rows_is_fitted_without_intervals_and_is_not_sure(here, s
         assert "Sure no" in shown.words
         assert "neither unseen rows nor intervals have judged W" in shown.words
     run = ("--start-from", "few-gaussian-q1", "-q", 2, "--run", "more", "--plain")
-    assert "`--start-from` is 'few-gaussian-q1', a fit with `--components` 1" in here(
-        "fit", "few", *run
-    ).failed(2)
+    narrow = here("fit", "few", *run).failed(2)
+    assert "`--start-from` is 'few-gaussian-q1', a fit with `--components` 1" in narrow
 
 
 def test_the_label_of_a_stored_table_has_the_name_of_its_column(here, sales, tmp_path):
@@ -199,7 +198,6 @@ def test_a_table_is_listed_shown_and_removed(here, tmp_path):
     table = here("datasets", "sales", "--json").answer["table"]
     assert table["files"][0]["path"] in shown.out.replace("\n", "")
     assert table["schema"]["options"]["keep"] == ["id"]
-    assert "no data set 'sold'" in here("datasets", "sold").failed(2)
     assert here("remove", "sales").status == 0
     # A model does not need the rows that it was fitted to.
     source = tmp_path / "sales.csv"
@@ -244,9 +242,6 @@ def test_no_command_writes_over_its_input(here, fitted, tmp_path):
     table, link = tmp_path / "sales.csv", tmp_path / "link.csv"
     before = table.read_bytes()
     link.symlink_to(table)
-    assert "exists already; replace it with --force" in (
-        here("transform", "two", table, "-o", table).failed(2)
-    )
     for source, out in ((table, table), (table, link), (tmp_path / "*.csv", table)):
         message = here("transform", "two", source, "-o", out, "--force").failed(2)
         assert "which the rows are read from; name another" in message
@@ -261,12 +256,16 @@ def test_no_command_writes_over_its_input(here, fitted, tmp_path):
     assert table.read_bytes() == before
 
 
-def test_a_file_that_exists_is_replaced_by_force_alone(here, fitted, tmp_path):
+@pytest.mark.usefixtures("fitted")
+def test_a_file_needs_a_folder_and_is_replaced_by_force_alone(here, tmp_path):
     for out, *command in (
         (tmp_path / "out.csv", "transform", "two", tmp_path / "sales.csv", "-o"),
         (tmp_path / "out.json", "report", "two", "-o"),
         (tmp_path / "out.toml", "init"),
     ):
+        nowhere = tmp_path / "absent" / out.name
+        said = here(*command, nowhere).failed(2)
+        assert f"there is no folder {nowhere.parent}; make it first" in said
         out.write_text("of the user")
         assert "exists already; replace it with --force" in here(*command, out).failed(2)
         assert out.read_text() == "of the user"
@@ -277,25 +276,10 @@ def test_a_file_that_exists_is_replaced_by_force_alone(here, fitted, tmp_path):
     file.write_text(f'report = "{page.name}"\n[data]\nsource = "sales"\n[fit]\n')
     assert "page.html exists already" in here("run", file, "--plain").failed(2)
     assert page.read_text() == "of the user"
-    march = '[[transform]]\nsource = "march.csv"\nout = "new.csv"\n'
-    file.write_text(f'[data]\nsource = "sales"\n[fit]\n{march}')
-    for options in ((), ("--dry-run",)):
-        lacks = here("run", file, "--plain", *options).failed(1)
-        assert f"there is no file or folder {tmp_path / 'march.csv'}" in lacks
     os.mkfifo(pipe)
     to_pipe = ("transform", "two", tmp_path / "sales.csv", "-o", pipe, "--force")
     assert "is a folder, pipe or device that exists" in here(*to_pipe).failed(2)
     assert pipe.is_fifo()
-
-
-@pytest.mark.usefixtures("fitted")
-def test_a_page_is_written_in_a_format_that_its_name_tells(here, tmp_path):
-    page, file = tmp_path / "page.pdf", tmp_path / "own.toml"
-    expected = f"`--out` is '{page}'; expected a file name that ends in .html or .md or .json"
-    assert expected in here("report", "two", "-o", page).failed(2)
-    file.write_text('report = "page.pdf"\n[data]\nsource = "sales"\n[fit]\n')
-    assert expected.replace("--out", "report") in here("run", file, "--plain").failed(2)
-    assert not page.exists()
 
 
 def test_levels_and_passed_columns_are_read_as_they_are(here, sales, tmp_path):
@@ -385,9 +369,6 @@ def test_a_folder_of_parts_is_one_table(here, fitted, tmp_path):
     rows[:0].drop(columns="region").to_parquet(tmp_path / "parts" / "region=south" / "a.parquet")
     fewer = here("transform", "two", tmp_path / "parts", "-o", tmp_path / "fewer.csv", "--json")
     assert fewer.answer["rows"] == (fitted["region"] != "south").sum()
-    assert "expected a file name" in here(
-        "transform", "two", tmp_path / "parts", "-o", tmp_path / "folder"
-    ).failed(2)
 
 
 def test_several_numbers_are_explained_together(here, sales, tmp_path):
@@ -421,9 +402,8 @@ def test_a_row_of_weight_two_is_two_rows(here, tmp_path):
     assert (answer["columns"], answer["rows"], answer["label"]) == (4, 150, "sold")
     assert_allclose(answer["objective"], expected["objective"], rtol=1e-9)
     assert_allclose(load_model("b").components, load_model("a").components, atol=1e-6)
-    assert "which is the label" in here("ingest", tmp_path / "repeated.csv", *label, "sold").failed(
-        2
-    )
+    weighted = here("ingest", tmp_path / "repeated.csv", *label, "sold").failed(2)
+    assert "which is the label" in weighted
 
 
 def test_columns_to_avoid_and_given_ones_are_no_features(here, sales, tmp_path):

@@ -4,14 +4,13 @@ import logging
 import re
 import time
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.settings import PREFECT_API_URL, temporary_settings
-from support import EXACT, artifacts_of, flown, store_own
-from waiting import served, wait
+from support import EXACT, flown, store_own
+from waiting import SilentHandler, served, wait
 
 from flows.errors import Interrupted, SettingsError
 from flows.reports.summary import summarise
@@ -30,25 +29,34 @@ WINE = CrossvalSettings(dataset="wine", n_components=2, sigma="median", first=3)
 
 @pytest.mark.smoke
 def test_crossval_shows_what_it_computes(serving):
-    result, run, artifacts = flown("crossval", WINE)
-    plain = run_crossval(WINE)
+    result, plain = flown("crossval", WINE), run_crossval(WINE)
+    run, page, progress = _shown(serving, result)
     for one, two in zip(result.results, plain.results, strict=True):
         assert {**one.to_json(), "seconds": 0} == {**two.to_json(), "seconds": 0}
-    assert run.state.is_completed()
-    assert run.name == f"{result.run}: wine gaussian q=2, by prediction, on this machine"
+    assert run["state_type"] == "COMPLETED"
+    assert run["name"] == f"{result.run}: wine gaussian q=2, by prediction, on this machine"
     tags = {"wine", "gaussian", "q=2", "by prediction", "this machine"}
-    assert set(run.tags) == {"wine-gaussian-q2-crossval", *tags}
-    assert run.parameters == {"settings": WINE.to_json()}
+    assert set(run["tags"]) == {"wine-gaussian-q2-crossval", *tags}
+    assert run["parameters"] == {"settings": WINE.to_json()}
     folds = {f"fold {number} of 10" for number in (1, 2, 3)}
-    assert set(serving.tasks_of(str(run.id))) == {"ingest wine", "deal folds", *folds, "aggregate"}
-    page, (third,) = artifacts["crossval-wine-gaussian"], result.results[2:]
-    assert f"| 3 | {third.accuracy:.4f} |" in page.data
-    assert page.description == f"{result.run}, wine gaussian q=2, {summarise(result).headline}"
+    assert set(serving.tasks_of(run["id"])) == {"ingest wine", "deal folds", *folds, "aggregate"}
+    assert f"| 3 | {result.results[2].accuracy:.4f} |" in page["data"]
+    assert page["key"] == "crossval-wine-gaussian"
+    assert page["description"] == f"{result.run}, wine gaussian q=2, {summarise(result).headline}"
     assert result.page == result.flow_run["url"]
-    assert f"| Flow run | {result.page} |" in page.data
-    assert f"Folder of the run: {Path(result.path).parent}" in page.data
-    assert "file:" not in page.data
-    assert artifacts["crossval-wine-gaussian-progress"].data == 100
+    assert f"| Flow run | {result.page} |" in page["data"]
+    assert f"Folder of the run: {Path(result.path).parent}" in page["data"]
+    assert "file:" not in page["data"]
+    assert (progress["key"], progress["data"]) == ("crossval-wine-gaussian-progress", 100)
+
+
+def _shown(serving, result):
+    """Return the flow run of a result, its page and its progress."""
+    run = serving.run(result.flow_run["id"])
+    (page,), (progress,) = (
+        serving.artifacts_of(run["id"], kind) for kind in ("markdown", "progress")
+    )
+    return run, page, progress
 
 
 def test_ingest_shows_what_is_stored(serving, monkeypatch):
@@ -60,15 +68,16 @@ def test_ingest_shows_what_is_stored(serving, monkeypatch):
         return made
 
     monkeypatch.setattr(SyncPrefectClient, "create_flow_run", watched)
-    result, run, artifacts = flown("ingest", IngestSettings(dataset="wine"))
+    result = flown("ingest", IngestSettings(dataset="wine"))
+    run, page, progress = _shown(serving, result)
     assert names == ["wine"]  # from birth
     assert result.rows == 178
-    assert (run.name, set(run.tags), run.state.is_completed()) == ("wine", {"wine"}, True)
-    wait(lambda: set(serving.tasks_of(str(run.id))) == {"store wine"})
-    assert result.data_hash in artifacts["ingest-wine"].data
+    assert (run["name"], run["tags"], run["state_type"]) == ("wine", ["wine"], "COMPLETED")
+    wait(lambda: set(serving.tasks_of(run["id"])) == {"store wine"})
+    assert result.data_hash in page["data"]
     opening = "178 rows were read with 13 columns of numbers and the label cultivar (3 classes); "
-    assert f"{opening}no check speaks against it." in artifacts["ingest-wine"].data
-    assert artifacts["ingest-wine-progress"].data == 100
+    assert f"{opening}no check speaks against it." in page["data"]
+    assert progress["data"] == 100
 
 
 def test_an_interrupted_run_is_cancelled_and_not_called_a_crash(serving, monkeypatch):
@@ -118,40 +127,36 @@ def test_a_wrong_request_fails_the_run_and_comes_back_as_it_is(serving):
     assert "`degree` is no parameter of the gaussian kernel" in state.message
 
 
-def test_the_progress_says_how_much_is_left(monkeypatch):
+def test_the_progress_says_how_much_is_left(serving, monkeypatch):
     from flows.run_flows import fit
 
     monkeypatch.setattr("ism_dask.observe.progress._SECONDS", 0.0)
     with get_client(sync_client=True) as client:
         run = client.create_flow_run(fit)
-    follower = LiveRun(run, RunReceipt(run=str(run.id), api=""), "key", "title")
+    identity = str(run.id)
+    follower = LiveRun(run, RunReceipt(run=identity, api=""), "key", "title")
     with follower.shown():
         for done in range(1, 21):
             time.sleep(0.01)
             follower.tick(done / 1000, "text")
-        wait(lambda: " left" in str(artifacts_of(run.id).get("key-progress")))
+        wait(lambda: " left" in str(serving.artifacts_of(identity, "progress")))
     # Of a run that is over nothing is left.
-    shown = artifacts_of(run.id)["key-progress"]
-    assert (shown.data, shown.description) == (2, "text")
+    (shown,) = serving.artifacts_of(identity, "progress")
+    assert (shown["key"], shown["data"], shown["description"]) == ("key-progress", 2, "text")
 
 
-class _Busy(BaseHTTPRequestHandler):
+class _Busy(SilentHandler):
     """Refuses every other call, as a server does whose database is locked for a moment."""
 
     calls = 0
 
     def do_GET(self):
         type(self).calls += 1
-        self.send_response(503 if self.calls % 2 else 200)
-        self.send_header("Retry-After", "0")
-        self.end_headers()
+        self.answer(503 if self.calls % 2 else 200, Retry_After=0)
 
 
 def test_a_call_before_a_run_waits_for_a_busy_server():
-    with (
-        served(HTTPServer(("127.0.0.1", 0), _Busy)) as address,
-        temporary_settings({PREFECT_API_URL: f"{address}/api"}),
-    ):
+    with served(_Busy) as page, temporary_settings({PREFECT_API_URL: f"{page}/api"}):
         with pytest.raises(ServerUnreachable, match="has trouble"), prefect_client() as client:
             client.hello()
         _Busy.calls = 0

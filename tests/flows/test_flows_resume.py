@@ -28,7 +28,6 @@ from storage import (
     PartialResults,
     StorageError,
     dataset_path,
-    load_model,
     model_hash,
     open_run,
     run_folder,
@@ -42,13 +41,18 @@ MEDIAN = ("--criterion", "dependence", "--sigma", "median")
 FIT = ("fit", "own", *MEDIAN, "--engine", "exact", "--tol", "1e-12", "-q", "2", "--max-iter", "8")
 CLUSTER = ("cluster", "own", "-k", "3", "--outer-tol", "1e-6", "--max-outer", "6")
 CROSSVAL = ("crossval", "own", *MEDIAN, "--folds", "4")
-OFTEN = ("--checkpoint", "0")
 
 
 def _tumours():
     """Store rows and classes for which the iterations swing: steps along the gradient follow."""
     X, y = (each[:300] for each in load_breast_cancer(return_X_y=True))
     write_dataset(dataset_path("own"), DatasetInfo("own", default_label="y"), [X], {"y": y})
+
+
+def _prices():
+    """Store a number that a fit by prediction takes some steps to explain."""
+    X = np.random.default_rng(0).normal(size=(400, 6))
+    store_own(400, 6, y=np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2])
 
 
 def _without_seconds(value):
@@ -65,6 +69,7 @@ def _without_seconds(value):
     [
         (partial(store_own, 900, 12), FIT, "partial/checkpoint-00000004"),
         (_tumours, ("fit", "own", "-q", "2", *MEDIAN), "partial/checkpoint-00000012"),
+        (_prices, ("fit", "own", "-q", "2"), "partial/checkpoint-00000004"),
         (partial(store_own, 300, 6), CLUSTER, "partial/checkpoint-00000012"),
         (partial(store_own, 300, 6), CROSSVAL, "partial/fold-3"),
     ],
@@ -73,7 +78,7 @@ def test_a_run_that_was_killed_is_listed_and_goes_on_to_the_same_result(
     here, monkeypatch, store, command, at
 ):
     store()
-    at_once = ("--plain", *OFTEN, "--run")
+    at_once = ("--plain", "--checkpoint", "0", "--run")
     assert here(*command, *at_once, "whole").status == 0
     doomed = doomed_command(f"cut/{at}", 1, *command, *at_once, "cut")
     ended = subprocess.run(doomed, capture_output=True, check=False, timeout=120)
@@ -106,19 +111,6 @@ def test_a_run_that_was_killed_is_listed_and_goes_on_to_the_same_result(
     assert model_hash("cut") == model_hash("whole")
     assert sorted(each.name for each in run_folder("cut").iterdir()) == [".lock", "result"]
     assert here("runs", "--json").answer["unfinished"] == []
-
-
-@pytest.mark.usefixtures("fitted_wine")
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("mine", "the run 'mine' is complete; see `ism-dask show mine`"),
-        ("cud", "no run 'cud' was interrupted"),
-        ("../cut", "expected 1 to 128 of the characters"),
-    ],
-)
-def test_what_cannot_be_resumed_is_named(here, name, message):
-    assert message in here("resume", name, "--plain").failed(2)
 
 
 @pytest.mark.long
@@ -191,18 +183,6 @@ def test_the_same_command_goes_on_by_itself(settings, monkeypatch, changes, rows
     assert going_on == expected
 
 
-@pytest.mark.long
-def test_a_fit_by_prediction_goes_on_to_the_same_bits(monkeypatch):
-    # A number that a fit by prediction takes some steps to explain.
-    X = np.random.default_rng(0).normal(size=(400, 6))
-    store_own(400, 6, y=np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2])
-    settings = FitSettings(dataset="own", n_components=2, run="mine", checkpoint=0.0)
-    whole = load_model(run_fit(replace(settings, run="whole")).run)
-    cut_off(settings, monkeypatch)
-    assert "resuming at iteration 4" in notes(settings)[-1]
-    np.testing.assert_array_equal(load_model("mine").components, whole.components)
-
-
 def left_behind(settings, **process):
     """Return the lease of a process, by default this one, which it has written."""
     lease = Lease(run="mine", kind="fit", settings=settings.to_json(), **process)
@@ -211,7 +191,7 @@ def left_behind(settings, **process):
     return lease
 
 
-def test_a_run_has_one_process_at_a_time(settings, here):
+def test_a_run_has_one_process_at_a_time_and_is_not_resumed_when_complete(settings, here):
     with hold_lease("mine", "fit", settings.to_json(), lambda: True):
         with pytest.raises(FlowError) as error:
             run_fit(settings)
@@ -220,6 +200,8 @@ def test_a_run_has_one_process_at_a_time(settings, here):
     assert f"the run 'mine' is being computed: process {os.getpid()} on" in str(error.value)
     assert find_lease("mine") is None
     assert run_fit(settings).run == "mine"
+    complete = here("resume", "mine", "--plain").failed(2)
+    assert "the run 'mine' is complete; see `ism-dask show mine`" in complete
 
 
 @pytest.mark.parametrize("command", ["fit", "cluster", "crossval"])
@@ -301,9 +283,8 @@ def test_rows_that_cannot_be_read_are_no_reason_to_lose_what_is_known(settings):
     assert Checkpoints.of_run("mine").numbers == [1]
 
 
-def test_a_damaged_part_is_named_and_computed_again(settings):
-    diary = Diary()
-    with watch_progress(diary), resumable_run("mine", "fit", settings, {}) as this:
+def test_a_damaged_part_is_named_and_computed_again(settings, diary):
+    with resumable_run("mine", "fit", settings, {}) as this:
         this.save("fold-1", {"score": 1.0})
         path = PartialResults.of_run("mine").path("fold-1") / "record.json"
         path.write_text(path.read_text().replace("1.0", "2.0"))

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 import sys
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from urllib.parse import urlsplit
 
 import psutil
@@ -12,20 +11,13 @@ import pytest
 from daskparts import ran
 from serving import free_port
 from support import small_disk, store_own
-from waiting import served
+from waiting import SilentHandler, served
 
 from flows.services.service import ServiceRecord, live_record, services_folder
 from flows.supervisor import service, stop_all
 from flows.tracking.server import check_disk, prepare_environment, without_password
 from storage import StorageError, home
 from storage.records import to_sealed_json
-
-
-def test_without_a_server_a_command_starts_none(here):
-    ended = here("crossval", "wine", "--first", 1, "--criterion", "dependence")
-    assert (ended.status, ended.err) == (0, "")
-    assert "run: http" not in ended.out
-    assert live_record("prefect-server") is None
 
 
 @pytest.mark.long
@@ -83,21 +75,16 @@ def test_the_home_is_for_its_owner_alone(tmp_path, monkeypatch):
     assert modes == {tmp_path / "new": 0o777 & ~mask, home(): 0o700}
 
 
-class _Healthy(BaseHTTPRequestHandler):
+class _Healthy(SilentHandler):
     """Answers as a Prefect server does that is well."""
 
     def do_GET(self):
-        self.send_response(200)
-        self.end_headers()
-        self.wfile.write(b"true")
-
-    def log_message(self, *_):
-        """Print nothing."""
+        self.answer(body=b"true")
 
 
 def test_a_port_that_another_program_took_first():
     """It would get the password of the server."""
-    with served(HTTPServer(("127.0.0.1", 0), _Healthy)) as address:
+    with served(_Healthy) as address:
         server = service("prefect-server", port=urlsplit(address).port)
         assert server.is_up(psutil.Process())
         with subprocess.Popen(["sleep", "60"]) as ours:

@@ -10,10 +10,7 @@ from tempfile import gettempdir
 import pytest
 from daskparts import needs, process, ran
 from serving import free_port
-from support import Diary
 from waiting import wait
-
-from flows.progress.watching import watch_progress
 
 # Nothing in it needs a daemon of the system, or listens anywhere but here.
 CONFIGURATION = """\
@@ -96,16 +93,15 @@ def file(tmp_path):
 
 
 @pytest.mark.long
-def test_workers_in_jobs_give_the_same(here, file):
+def test_workers_in_jobs_give_the_same(here, file, diary):
     _change(file, "workers = 2", "workers = {minimum = 1, maximum = 2}")
-    diary = Diary()
     command = ("crossval", "wine", *PLAIN, "--criterion", "dependence", "--first", 2)
     alone = here(*command).answer
-    with watch_progress(diary):
-        far = here(*command, "--cluster", file)
+    far = here(*command, "--cluster", file)
     assert (far.status, far.err) == (0, "")
     for one, two in zip(far.answer["results"], alone["results"], strict=True):
         assert one["cost"] == pytest.approx(two["cost"], rel=1e-9)
+        assert all(one[key] == two[key] for key in ("fold", "accuracy", "iterations", "engine"))
     assert any(text.startswith("waiting for a worker of the Dask") for text in diary.texts)
     wait(lambda: ran("squeue", "--noheader").stdout == "")
     logs = file.parent / "logs"

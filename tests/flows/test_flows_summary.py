@@ -66,10 +66,6 @@ def notes(summary):
     return [note for each in (*facts(summary), *summary.blocks) for note in each.notes]
 
 
-def rows_of(table):
-    return (table.columns, *table.rows, *table.foot)
-
-
 def block_of(summary, title):
     (block,) = (each for each in summary.blocks if each.title == title)
     return block
@@ -105,22 +101,19 @@ def test_every_figure_is_in_all_renderings(here, results, tmp_path, kind):
         assert f"| {fact.name} | {fact.value} |" in markdown
         assert {fact.name, fact.value} <= set(page.texts)
     for table in tables:
-        assert all(map(printed, rows_of(table)))
-        assert all(f"| {' | '.join(row)} |" in markdown for row in rows_of(table))
-        assert all(list(row) in page.rows for row in rows_of(table))
+        rows = (table.columns, *table.rows, *table.foot)
+        assert all(map(printed, rows))
+        assert all(f"| {' | '.join(row)} |" in markdown for row in rows)
+        assert all(list(row) in page.rows for row in rows)
         assert json.dumps(asdict(table), ensure_ascii=False) in text
-    for command in filter(None, (block.command for block in summary.blocks)):
-        assert command in shown
-        assert f"\n    {command}\n" in markdown
-        assert command in page.texts
-    for note in notes(summary):
-        assert note in shown
-        assert note in markdown
-        assert note in page.texts
-    for warning in summary.warnings:
-        assert warning in shown
-        assert f"> **Warning:** {warning}" in markdown
-        assert f"Warning: {warning}" in page.texts
+    said = [(note, note, note) for note in notes(summary)]
+    said += [(each, f"> **Warning:** {each}", f"Warning: {each}") for each in summary.warnings]
+    commands = filter(None, (block.command for block in summary.blocks))
+    said += [(each, f"\n    {each}\n", each) for each in commands]
+    for plain, in_markdown, on_page in said:
+        assert plain in shown
+        assert in_markdown in markdown
+        assert on_page in page.texts
 
 
 def test_a_fit_that_did_not_converge_warns(results):

@@ -2,8 +2,8 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from socketserver import TCPServer
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -25,10 +25,25 @@ def wait(known: Callable[[], Known], seconds: float = 120.0, every: float = 0.2)
     raise AssertionError(f"not within {seconds:g} s")
 
 
+class SilentHandler(BaseHTTPRequestHandler):
+    """Answers requests, and prints nothing of them."""
+
+    def answer(self, status: int = 200, body: bytes = b"", **headers: object) -> None:
+        """Send an answer; a header such as Content-Length is called Content_Length."""
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), str(value))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Print nothing."""
+
+
 @contextmanager
-def served(server: TCPServer) -> Iterator[str]:
-    """Serve from a thread in the block; yield the address."""
-    with server:
+def served(handler: Callable[..., BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Serve on a free port, from threads, in the block; yield the address."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
@@ -45,7 +60,6 @@ def ask(method: str, url: str, **more: Any) -> httpx.Response:
 
 def answers(address: str) -> bool:
     """Return whether a server answers, and well."""
-    try:
+    with suppress(httpx.TransportError):
         return ask("GET", address).is_success
-    except httpx.TransportError:
-        return False
+    return False
