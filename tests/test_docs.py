@@ -25,6 +25,7 @@ import ism_dask
 from ism_dask import plot
 
 HOUSE = Path(__file__).resolve().parents[1]
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 BLOCK = re.compile(
     r"(?P<skip><!-- not run: .+ -->\n+)?"
     r"^(?P<margin> *)```(?P<kind>python|pycon)\n(?P<code>.*?)^(?P=margin)```$",
@@ -49,8 +50,7 @@ def run_block(page, kind, line, code, names):
         exec(compile("\n" * line + code, page, "exec"), names)
         return
     parts, failures = doctest.DocTestParser().get_doctest(code, names, page, page, line), []
-    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    runner = doctest.DocTestRunner(verbose=False, optionflags=flags)
+    runner = doctest.DocTestRunner(verbose=False, optionflags=FLAGS)
     runner.run(parts, out=failures.append, clear_globs=False)
     names.update(parts.globs)
     assert not failures, "".join(failures)
@@ -62,8 +62,7 @@ WITH_EXAMPLES = [name for name in MODULES if ">>> " in inspect.getsource(import_
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
 def test_examples_of_docstrings_print_what_they_show(name):
-    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-    result = doctest.testmod(import_module(name), optionflags=flags)
+    result = doctest.testmod(import_module(name), optionflags=FLAGS)
     assert result.attempted
     assert not result.failed
 

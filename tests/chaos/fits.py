@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from contextlib import contextmanager
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ import psutil
 from daskparts import dask, scheduler_options, worker_options
 from serving import free_port, kill_family
 from support import EXACT
+from waiting import wait
 
 from flows.compute.places import SCHEDULER_SETTINGS, dask_environment
 from storage import Checkpoints, load_model
@@ -52,11 +52,12 @@ class Fit:
 
     def reach(self, iteration, within=120.0):
         """Wait until it has come to an iteration."""
-        until = time.monotonic() + within
-        while saved_iterations(self.name) < iteration:
+
+        def reached():
             assert self.process.poll() is None, self.said
-            assert time.monotonic() < until, self.said
-            time.sleep(0.02)
+            return saved_iterations(self.name) >= iteration
+
+        wait(reached, within, every=0.02)
 
     def workers(self):
         """Return the workers that it has started."""

@@ -48,8 +48,16 @@ def random_table(rows: int, seed: int) -> pd.DataFrame:
     return frame.assign(level=rng.choice(["n", "s"], rows), y=np.where(frame["a"] > 0, "yes", "no"))
 
 
-def write_table(frame: pd.DataFrame, path: Path) -> None:
-    """Write a frame in the format of a suffix, and the folder."""
+def gappy_table(rows: int, seed: int = 0) -> pd.DataFrame:
+    """Return the same with gaps in a and in the levels."""
+    frame = random_table(rows, seed)
+    frame.loc[::7, "a"] = np.nan
+    frame.loc[::11, "level"] = None
+    return frame
+
+
+def write_table(frame: pd.DataFrame, path: Path) -> Path:
+    """Write a frame in the format of a suffix, and the folder; return the path."""
     # Without compression each byte counts.
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.suffix == ".parquet":
@@ -58,6 +66,7 @@ def write_table(frame: pd.DataFrame, path: Path) -> None:
         frame.to_feather(path, compression="uncompressed")
     else:
         frame.to_csv(path, index=False)
+    return path
 
 
 def checkpoint(seed: int = 0) -> Checkpoint:

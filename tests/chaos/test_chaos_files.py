@@ -236,13 +236,9 @@ def test_a_worker_is_killed_during_an_ingestion(tally, tmp_path, count):
     expected = ingest_table(tmp_path / "parts", "whole", label="y").data_hash
     for _ in range(count):
         # A cluster for each, as the nanny of a worker that is killed while it starts gives up.
-        with (
-            LocalCluster(
-                n_workers=2, threads_per_worker=1, processes=True, host="127.0.0.1",
-                dashboard_address="127.0.0.1:0",
-            ) as cluster,
-            Client(cluster) as client,
-        ):  # fmt: skip
+        workers = {"n_workers": 2, "threads_per_worker": 1}
+        place = {"host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+        with LocalCluster(**workers, **place) as cluster, Client(cluster) as client:
             client.wait_for_workers(2, timeout=120)
             address, pid = rng.choice(sorted(client.run(os.getpid).items()))
             client.run(_die_at_batch, rng.randrange(1, 9), workers=[address])

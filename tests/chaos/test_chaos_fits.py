@@ -33,9 +33,9 @@ from waiting import wait
 from storage import Checkpoints, PartialResults, home, load_model
 
 JOINS = "joining it again"
-SHORT = (*FIT[:-1], "3")
+SHORT = (*FIT, "--max-iter", "3")
 # Which goes round near the end for ever: it never finds the same numbers twice.
-ENDLESS = ("fit", "own", *FIT[2:-5], "1e-300", "-q", "3", "--max-iter", "1000")
+ENDLESS = (*FIT, "--tol", "1e-300", "--max-iter", "1000")
 # A C call with the GIL: no thread of Python goes on until it returns.
 HELD = "open({!r}, 'x').close(), __import__('ctypes').PyDLL(None).sleep(60)"
 TENTH = 2**30 // 10  # of the memory limit of a worker
@@ -102,17 +102,15 @@ def far():
 
 
 @pytest.fixture
-def late(far):
-    far.net.delay = 0.2
-    yield far
-    far.net.delay = 0.0
+def late(far, monkeypatch):
+    monkeypatch.setattr(far.net, "delay", 0.2)
+    return far
 
 
 @pytest.fixture
-def lossy(far):
-    far.net.loss = 0.05
-    yield far
-    far.net.loss = 0.0
+def lossy(far, monkeypatch):
+    monkeypatch.setattr(far.net, "loss", 0.05)
+    return far
 
 
 @pytest.fixture(scope="session")

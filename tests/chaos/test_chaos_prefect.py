@@ -1,7 +1,5 @@
 """Scheduled runs under `ism-dask up` that are struck, and runs whose server goes away."""
 
-import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -14,7 +12,7 @@ from typing import NamedTuple
 import psutil
 import pytest
 from daskparts import ran
-from fits import bits
+from fits import FIT, bits
 from serving import (
     CANCELLING,
     OVER,
@@ -24,9 +22,10 @@ from serving import (
     free_port,
     home_for_up,
     own_ports,
+    running,
     start_up,
 )
-from support import EXACT, exact_fit, is_held, store_own, undisturbed
+from support import exact_fit, is_held, store_own, undisturbed
 from tally import LONG, sizes
 from waiting import wait
 
@@ -35,7 +34,6 @@ from flows.services.service import live_record
 from storage import Checkpoints, home, load_model, run_folder, saved_run_path
 
 RETRYING = {"state": {"type": "SCHEDULED", "name": "AwaitingRetry"}, "force": True}
-FIT = (*EXACT, "--tol", "1e-12", "-q", "3")
 AT_ONCE = ("--sigma", "median", "--checkpoint", "0")
 # What a command sets before it imports Prefect.
 LEVELS = ("PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL", "PREFECT_LOGGING_HANDLERS_DEBUG_LEVEL")
@@ -166,7 +164,8 @@ def test_the_server_is_away_in_the_middle_of_a_fit(
         with ExitStack() as stack:
             stack.callback(serving.kill)
             serving.start()
-            process = _fit(stack, run, iterations, *AT_ONCE, **serving.environment)
+            fit = _fit(run, iterations, *AT_ONCE, **serving.environment)
+            process = stack.enter_context(fit)
             flow_run = flow_run_of(process)
             wait(lambda: Checkpoints.of_run(run).numbers)
             serving.kill()
@@ -183,26 +182,16 @@ def test_the_server_is_away_in_the_middle_of_a_fit(
         list(pool.map(outlived, range(count)))
 
 
-def _fit(stack, run, iterations, *more, **environment):
-    """Start a fit that takes some seconds, and ends with the stack at the latest."""
-    own = ("fit", "own", "--run", run, "--max-iter", str(iterations), *FIT, *more)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "flows.cli", *own],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **dict.fromkeys(LEVELS, "CRITICAL"), **environment},
-    )
-    stack.enter_context(process)
-    stack.callback(process.kill)
-    return process
+def _fit(run, iterations, *more, **environment):
+    """Run a fit that takes some seconds beside a block."""
+    own = (*FIT, "--run", run, "--max-iter", iterations, *more)
+    return running(*own, environment={**dict.fromkeys(LEVELS, "CRITICAL"), **environment})
 
 
 @pytest.mark.chaos
 def test_a_run_that_ends_while_its_server_is_away_is_told_of_by_the_next_command(doomed, apart):
     store_own(12_000, 20)
-    with ExitStack() as started:
-        fit = _fit(started, "own", 5)
+    with _fit("own", 5) as fit:
         run = flow_run_of(fit)
         doomed.kill()
         out, err = fit.communicate(timeout=120)

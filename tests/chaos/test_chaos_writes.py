@@ -79,7 +79,7 @@ def _download():
         fetch(f"{address}/own.csv", home() / "raw" / "own" / "file")
 
 
-API, PAGE = "http://127.0.0.1", {"key": "a", "data": "c"}
+API, REPORT = "http://127.0.0.1", {"key": "a", "data": "c"}
 WRITES = {
     "a data set": lambda: store_small(1),
     "an ingest": lambda: ingest("wine", force=True),
@@ -94,7 +94,7 @@ WRITES = {
     "new features": lambda: transform_rows(
         "wine-two", TransformSettings(source="wine", out=beside() / "new.csv")
     ),
-    "a slip": lambda: RunReceipt(run="0" * 32, api=API, page=PAGE).write(),
+    "a slip": lambda: RunReceipt(run="0" * 32, api=API, page=REPORT).write(),
     "a record": lambda: ServiceRecord(name="own", address=API).write(),
     "a history": lambda: write_record("own", 1, {"state": "unchanged"}),
     "a fit": lambda: run_fit(fit("new")),

@@ -236,13 +236,17 @@ def own_ports() -> tuple[object, ...]:
     return tuple(each for name in names for each in (name, free_port()))
 
 
-def begun(*arguments: object, **more: Any) -> subprocess.Popen[str]:
+def begun(
+    *arguments: object, environment: Mapping[str, str] | None = None, **more: Any
+) -> subprocess.Popen[str]:
+    """Begin a command, with more in its environment perhaps."""
+    inherited = {name: each for name, each in os.environ.items() if name != "PYTHONUNBUFFERED"}
     return subprocess.Popen(
         [sys.executable, "-m", "flows.cli", *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+        env={**inherited, **(environment or {})},
         **more,
     )
 

@@ -1,6 +1,5 @@
 """The readers of files: what fills a home for each, and all that reads one of its files."""
 
-import pkgutil
 import re
 from contextlib import suppress
 from dataclasses import asdict
@@ -9,6 +8,8 @@ from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
+import shop
+import stock
 
 import storage
 from flows.cli import run_file, stored
@@ -33,7 +34,6 @@ from storage.table_ingestion import preview_table
 from storage.tables.formats import open_table
 
 ROOT = Path(__file__).parents[2]
-stock = pkgutil.resolve_name("tests.chaos.stock")
 OUTPUTS = (Output(), Output(json=True))
 
 
@@ -161,7 +161,6 @@ def make_records(home):
     for record in (service, receipt):
         record.write()
         yield record.path
-    shop = pkgutil.resolve_name("shop")
     file = shop.open_shop(home, shop.QUICK_FILE)
     for part, rows, shift in (("b", 40, 0.0), ("c", 50, 0.0), ("d", 400, 30.0)):
         refresh(RefreshSettings(file=str(file)))

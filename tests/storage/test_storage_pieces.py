@@ -7,7 +7,7 @@ from multiprocessing import get_context
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
-from stock import random_table, write_table
+from stock import gappy_table, random_table, write_table
 
 from storage import TableError, ingest_table, open_dataset
 from storage.tables.formats import open_table
@@ -16,12 +16,6 @@ from storage.tables.sources import map_in_order, threads_of_this_process
 # What a test may lower, so that a few rows fill a piece of a table or a chunk.
 PIECE_ROWS = "storage.tables.sources._PIECE_ROWS"
 CHUNK_BYTES = "storage.dataset_writing.CHUNK_BYTES"
-
-
-def _gappy(rows, seed):
-    frame = random_table(rows, seed)
-    frame.loc[::7, "a"] = np.nan
-    return frame
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +30,7 @@ def test_processes_store_the_same_bits(tmp_path, executor, monkeypatch, suffix, 
     monkeypatch.setattr(PIECE_ROWS, 100)
     parts, seen, options = tmp_path / "parts", [], {"label": "y", "missing": missing}
     for part, rows in enumerate((230, 0, 3, 50)):
-        write_table(_gappy(rows, part), parts / f"part-{part}.{suffix}")
+        write_table(gappy_table(rows, part), parts / f"part-{part}.{suffix}")
     progress = lambda share, _: seen.append(share)  # noqa: E731
     data = ingest_table(parts, "far", executor=executor, progress=progress, **options)
     here = ingest_table(parts, "here", **options)

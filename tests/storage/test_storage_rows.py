@@ -193,33 +193,26 @@ def test_a_failing_swap_puts_the_old_back(path, monkeypatch):
         store_small(1)
 
 
-# Writes six chunks of a data set, and kills itself after three, or between the last two renames.
+# Writes a data set, and kills itself before it renames what has some name.
 DYING_WRITER = """
 import os, signal, sys
 from pathlib import Path
 import numpy as np
 from storage import DatasetInfo, write_dataset
-path, between = Path(sys.argv[1]), sys.argv[2] == "between"
+path, last = Path(sys.argv[1]), sys.argv[2]
 whole = Path.rename
-def end():
-    os.kill(os.getpid(), signal.SIGKILL)
 def rename(self, other):
-    return end() if between and self.name == "payload" else whole(self, other)
-def blocks():
-    for number in range(6):
-        if number == 3 and not between:
-            end()
-        yield np.full((2000, 3), 1.0)
+    return os.kill(os.getpid(), signal.SIGKILL) if self.name == last else whole(self, other)
 Path.rename = rename
-write_dataset(path, DatasetInfo("small"), blocks(), chunk_rows=2000)
+write_dataset(path, DatasetInfo("small"), [np.ones((50, 3))])
 """
 
 
-@pytest.mark.parametrize(("moment", "is_there"), [("middle", True), ("between", False)])
-def test_a_killed_writer_leaves_the_old_and_the_next_clears_up(path, moment, is_there):
+@pytest.mark.parametrize(("last", "is_there"), [("small", True), ("payload", False)])
+def test_a_killed_writer_leaves_the_old_and_the_next_clears_up(path, last, is_there):
     before = read_all(path)
     with unchanged(path, beside=1 + is_there):
-        ended = ran(sys.executable, "-W", "error", "-c", DYING_WRITER, path, moment)
+        ended = ran(sys.executable, "-W", "error", "-c", DYING_WRITER, path, last)
         assert ended.returncode == -signal.SIGKILL
         assert path.exists() == is_there
     store_small(1)
