@@ -1,4 +1,4 @@
-"""Interpretable kernel dimension reduction by the Iterative Spectral Method.
+"""Interpretable kernel dimension reduction, by prediction or by the Iterative Spectral Method.
 
 Public names are imported at their first use. A program that only reads rows or a saved model does
 not wait for the import of Dask, and one that learns from classes does not wait for k-means.

@@ -200,7 +200,7 @@ def row(model: IKDR, X: Any, number: int = 0, *, top: int = 10, axes: Any = None
 def response(
     model: IKDR, X: Any, y: Any, result: Intervals | None = None, *, axes: Any = None
 ) -> Array:
-    """Draw y along each new feature: the rows, and the mean of y with its 90% band.
+    """Draw y along each new feature: up to 5,000 rows, and the mean of y with its 90% band.
 
     Classes are drawn as shares: of the rows around a place, how many are of each class. The mean is
     that of y along this feature alone, whatever the others are; where two features act only

@@ -74,9 +74,9 @@ class Alternation:
 
         From then on each W is solved until it is stationary, and the alternation has converged when
         both move by less than `tol` even so, and the residual of W under Gamma of its own embedding
-        is at most `tol`, if the solver ends at such a W. The answer is the last W, after
-        `max_outer` rounds at most: J of different rounds cannot be compared, since each has
-        another Gamma.
+        is at most `tol`, if the solver ends at such a W. Rough embeddings, which never stay, end
+        once the movement does not halve. The answer is the last W, after `max_outer` rounds at
+        most: J of different rounds cannot be compared, since each has another Gamma.
         """
         saved_fit = self.search.saved_fit
         outer = None if saved_fit is None else saved_fit.checkpoint.outer

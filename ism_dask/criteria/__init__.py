@@ -1,1 +1,1 @@
-"""What W maximises, on a block of rows: how X W predicts y, or how y depends on X W."""
+"""The prediction criterion: how much of y X W explains, on a block of rows or on all; curvature."""

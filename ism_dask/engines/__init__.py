@@ -1,4 +1,4 @@
-"""Engines compute Phi, J and the gradient: they differ in cost and agree in their results."""
+"""Engines compute Phi, J and the gradient: they differ in cost and in a stated error."""
 
 from __future__ import annotations
 

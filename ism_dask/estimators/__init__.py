@@ -1,1 +1,1 @@
-"""Estimators with the scikit-learn contract, one file for each paradigm."""
+"""Estimators with the scikit-learn contract, and the parts of their fits."""

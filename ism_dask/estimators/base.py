@@ -107,9 +107,9 @@ class _Projector(RowTransformer):
         """Return what each column of X adds to each new feature of each row.
 
         Entry (i, j, k) is `(X[i, j] - mean_[j]) / scale_[j] * components_[k, j]`. The sum over the
-        columns is `transform(X)`, and nothing is estimated: the mean row of the fit has 0
-        everywhere. Columns are in the order of `feature_names_in_`, new features in that of
-        `get_feature_names_out()`. `ism_dask.plot.row` draws those of one row.
+        columns is `transform(X)`, and nothing is estimated; a column adds 0 where it is `mean_`, 0
+        with standardize=False. Columns are in the order of `feature_names_in_`, new features in
+        that of `get_feature_names_out()`. `ism_dask.plot.row` draws those of one row.
 
         Parameters
         ----------
@@ -169,7 +169,7 @@ class _Projector(RowTransformer):
 
 
 class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  # scikit-learn has no types
-    """A projection `(X - mean_) / scale_ @ components_.T`, learned by the spectral iteration."""
+    """A projection `(X - mean_) / scale_ @ components_.T`, learned from the rows of a fit."""
 
     kernel: str | Kernel
     solver: str | Solver
@@ -179,7 +179,7 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
     # What some of the estimators have, and the others leave as it is.
     engine: str | EngineOptions = "auto"
     max_features: int | str | None = None
-    # Fitted attributes; the last five are those of a supervised fit.
+    # Fitted attributes; clusterers lack `certificate_` and `_sides`, dependence the last two, too.
     status_: Status
     n_iter_: int
     residual_: float
@@ -189,7 +189,7 @@ class IKDR(_Projector, auto_wrap_output_keys=None):  # type: ignore[call-arg]  #
     report_: FitReport
     _sides: tuple[str, ...]
     _fit_parameters: dict[str, Any]
-    setting_: Setting | None
+    setting_: Setting
     scales_: Array | None
 
     def transform(self, X: Any) -> Any:

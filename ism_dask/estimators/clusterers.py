@@ -252,7 +252,7 @@ class UnsupervisedIKDR(ClusteringIKDR):
 
     Parameters
     ----------
-    n_clusters : int
+    n_clusters : int, default 2
         Number of clusters k.
     n_components : int, optional
         Number of new features q. Default: as many as clusters, if the rows vary in enough
@@ -273,8 +273,8 @@ class UnsupervisedIKDR(ClusteringIKDR):
     outer_tol : float, default 0.01
         Stop when from round to round, with each W solved to convergence, the eigenvalues of the
         embedding change by less than this, and W turns by an angle with a smaller sine, and if
-        `residual_` is below it as well. A rough graph of many rows raises it to 0.03
-        (docs/clustering.md).
+        `residual_` is below it as well. A rough graph of many rows raises it to 0.03, and then
+        ends the rounds once five of them have not halved the movement (docs/clustering.md).
     max_outer : int, default 100
         Maximum number of rounds.
     rotation : {"varimax"} or None, default None

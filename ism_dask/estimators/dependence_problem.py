@@ -183,8 +183,8 @@ def hsic(
     X : (n, d) array
     y : (n,) labels, or (n,) or (n, t) numbers
     kernel : str or Kernel, default "gaussian"
-        Kernel of X. A median width is the median of X as given here.
-    target : {"auto", "classes", "labels", "linear", "gaussian", "multiscale"}, default "auto"
+        Kernel of X. A median width is the median distance of the rows of X as given here.
+    target : str, default "auto"
         Kernel of y, as in `SupervisedIKDR`.
     engine : {"auto", "closed_form", "landmarks", "exact"} or EngineOptions, default "auto"
         As in `SupervisedIKDR`: "auto" may approximate from 4,000 rows up, "exact" never does.

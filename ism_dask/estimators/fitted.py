@@ -23,7 +23,7 @@ from ism_dask.records.iteration import Solution
 from ism_dask.selection.rules import RULES
 from ism_dask.status import Status
 
-# The most rows of which all pairs are compared for an `Avoidance`.
+# The most rows that are compared: all pairs of them for an `Avoidance`, and columns over them.
 _ROWS = 1000
 # Weights from this size up are read, and a column may have the weight of another one if X W then
 # moves by at most this share of its deviation.

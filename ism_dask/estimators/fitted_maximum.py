@@ -32,7 +32,6 @@ class FittedMaximum:
     def of_problem(cls, problem: SupervisedProblem) -> FittedMaximum:
         """Return the W of the problem's estimator; raise a ValueError if it is too large."""
         fitted = problem.parameters
-        assert fitted.setting_ is not None  # every fit by prediction has one
         rows = all_features = training_rows(problem)
         if fitted.report_.has_few_features:
             rows = with_features(problem, all_features, fitted.get_support())

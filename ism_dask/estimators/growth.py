@@ -85,7 +85,7 @@ def grown(rows: TrainingRows, target: Target, choice: Choice) -> Choice:
 
 
 def _parts(n: int, is_last: bool) -> tuple[tuple[int, int], ...]:
-    """Return by every how many shards, and how many landmarks, W climbs before the last steps."""
+    """Return the strides of shards, and the most landmarks, of the climbs before the last steps."""
     if is_last and n < MANY_ROWS:
         return ()
     return RULES.parts if n >= RULES.rows_in_parts else ((1, RULES.few_landmarks),)

@@ -72,7 +72,7 @@ def check_rows(estimator: Any, X: Any, **checks: Any) -> Any:
 
 
 def array_checks(estimator: Any) -> dict[str, Any]:
-    """Return the options of scikit-learn's checks of rows, but for those of missing numbers."""
+    """Return the options of scikit-learn's checks of rows, which let gaps pass."""
     sparse = "csr" if get_tags(estimator).input_tags.sparse else False
     return {"estimator": estimator, "accept_sparse": sparse, "ensure_all_finite": "allow-nan"}
 

@@ -54,8 +54,8 @@ def fit_prediction(problem: SupervisedProblem) -> dict[str, Any]:
     # Tasks of a cluster would take longer for few rows.
     with on_this_machine() if problem.X.shape[0] < MANY_ROWS else nullcontext():
         rows, q = _first_rows(problem, time_limit)
-        # Rows that W has not seen choose how many features there are, what of y to predict, from
-        # which start, and with which width and ridge; rows that join choose the last two anew.
+        # The evidence of a sample chooses dimension, start, width and ridge. Rows that W has not
+        # seen make this choice more cautious; rows that join choose the last three anew.
         target, choice = (_new_choice if is_new else _earlier_choice)(problem, rows, q)
         if is_new and not rows.are_one_block:
             choice = grown(rows, target, choice)
@@ -89,7 +89,7 @@ def _first_rows(problem: SupervisedProblem, time_limit: TimeLimit) -> tuple[Trai
     q = problem.n_components(prepared)
     prepared.check_varying(q)
     varying = np.flatnonzero(prepared.affine.varying)
-    # A fit to all of many features would find y in any of many directions.
+    # With many features for the rows, a fit to all would explain y by almost any direction.
     are_many = len(varying) * RULES.many_features_rows > rows.n_rows
     if are_many and most not in (None, AUTO) and problem.earlier is None:
         # W may use those that explain most of y by themselves.
@@ -152,11 +152,11 @@ def _earlier_choice(
 ) -> tuple[Target, Choice]:
     """Return the target, and the W of q new features with its setting, of the last fit.
 
-    A start that no step had changed stays one: steps would lead to what unseen rows refuted. With
-    the few features that these had chosen, steps begin once W has them alone.
+    If the last fit kept its start, W stays there: steps did not improve the prediction of unseen
+    rows. If these had chosen few features, W is first restricted to them, and then climbs.
     """
     fitted = problem.parameters
-    if fitted.setting_ is None or fitted.report_.target not in rows.targets:
+    if fitted.report_.target not in rows.targets:
         raise ValueError(
             "`warm_start` continues a fit of PredictiveIKDR to the same kind of y; "
             "set warm_start=False"
@@ -209,7 +209,7 @@ def _with_few_features(
         with on_this_machine():
             chosen, few = few_features(sample.rows, regression, features, weights, size)
     rows = with_features(problem, rows, chosen)
-    # The trials were judged on unseen rows with all features.
+    # The evidence was that with all features.
     W, sample = rows.prepared.orthonormal(few.T), rows.sample(target, sample.q)
     return rows, replace(choice, sample=sample, W=W, evidence=np.nan, is_start=False)
 

@@ -17,9 +17,9 @@ class PredictiveIKDR(SupervisedBase):
     """Features that predict labels or numbers: W maximises what a kernel ridge regression explains.
 
     Finds W with orthonormal columns so that a kernel ridge regression on `X W` explains as much as
-    possible of y. The kernel's width, the ridge and the start are chosen by rows that W has not
-    seen. Each new feature is a weighted sum of the (standardised) old ones; the weights are
-    `components_`.
+    possible of y. The evidence of the regression chooses the start, the kernel's width and the
+    ridge, and rows that W has not seen check this choice. Each new feature is a weighted sum of the
+    (standardised) old ones; the weights are `components_`.
 
     Take it for features that predict y, with intervals (`ism_dask.intervals`), few features
     (`max_features`) and a number of new features that the rows choose: over 17 designs with a known
@@ -32,8 +32,9 @@ class PredictiveIKDR(SupervisedBase):
     n_components : int, "auto" or None, default "auto"
         Number of new features q, at most d - 1, and no more than the directions in which the rows
         vary. "auto" and None mean the same: up to six numbers are tried on a sample of rows, and
-        `report_.dimensions` has the trials. With more than seven classes it is one feature fewer
-        than there are classes. "auto" always stays below the number of these directions.
+        `report_.dimensions` has the trials. With more than seven classes, more than six numbers or
+        labels for each row, or fewer than 20 rows, none is tried: q is the number of classes less
+        one, or that of numbers or labels. "auto" always stays below the number of directions.
     kernel : str or Kernel, default "gaussian"
         The kernel of the regression, which must be positive definite: "gaussian", "polynomial",
         "linear", a kernel object, or a sum such as `0.5 * Gaussian() + 0.5 * Polynomial(degree=3)`.
@@ -42,11 +43,12 @@ default "auto"
         How to read y: as classes, as several labels for each row ("labels": an indicator matrix of
         0 and 1, or columns of classes), or as numbers. "auto" takes labels, and whole numbers with
         up to 20 different values, as classes, or as "labels" if y has several columns, and other
-        numbers as "numbers". It raises an error for whole numbers with more than 20 different
-        values. "numbers" predicts the numbers themselves, or functions of their ranks if these
-        depend on X in more ways, as with outliers, skew or unequal spread. "linear" means the
-        numbers themselves, "gaussian" functions of a gaussian kernel of median width, "multiscale"
-        those of three gaussian kernels: of the median width, half of it and a quarter of it.
+        numbers as "numbers". It raises an error for whole numbers that may be either: with more
+        than 20 different values, or from 8 on if one of them occurs in one or two rows. "numbers"
+        predicts the numbers themselves, or functions of their ranks if these depend on X in more
+        ways, as with outliers, skew or unequal spread. "linear" means the numbers themselves,
+        "gaussian" functions of a gaussian kernel of median width, "multiscale" those of three
+        gaussian kernels: of the median width, half of it and a quarter of it.
     max_features : int, "auto", "significant" or None, default "auto"
         The number of features that W may use; None means all. All other weights are exactly zero.
         W is fitted to all features first. Then the weakest ones go in stages, while W climbs on the
@@ -54,11 +56,11 @@ default "auto"
         "significant" those whose weights noise alone may explain, at a chance of 1% that one of all
         remains by noise. "auto" does so where unseen rows are then predicted better, and otherwise
         takes all features; it is tried with up to some 900 rows and 300 free weights, (d - q) q.
-        Of more rows a sample chooses for the others. W is fitted again to all rows with the
-        features that remain; `history_`, `n_iter_` and `converged_` belong to this last fit. With
-        a number or "significant", if there are more features than half as many rows, the first fit
-        takes only those that explain most of y by themselves, one for every five rows: a feature
-        that counts only beside others is missed.
+        With a number or "significant", a sample chooses the features of more rows. W is fitted
+        again to all rows with the features that remain; `history_`, `n_iter_` and `converged_`
+        belong to this last fit. With a number or "significant", if there are more features than
+        half as many rows, the first fit takes only those that explain most of y by themselves, one
+        for every five rows: a feature that counts only beside others is missed.
     solver : "ascent" or Ascent, default "ascent"
         Limits of the steps, such as `ism_dask.solvers.Ascent(max_iter=200, max_seconds=60)`.
     standardize : bool, default True
@@ -71,27 +73,31 @@ default "auto"
         "varimax" rotates W within its space, so that each new feature has few large weights. The
         space, J and distances between rows of `X W` do not change.
     avoid_weight : float, default 10
-        The weight of the dependence on what `fit` is to avoid, beside that on y. Both are divided
-        by the norms of their kernels, so that 1 weighs equal correlations equally.
+        The weight of what `fit` is to avoid: J is the share of y that is explained, minus this
+        weight times the share of what is to be avoided. In `SupervisedIKDR` it is that of two
+        Gamma of equal Frobenius norm, so that 1 weighs equal correlations equally.
     class_weight : dict, "balanced" or None, default None
         Weights of classes: each row counts by the weight of its class, times its `sample_weight`.
         A class that the dict leaves out has weight 1. "balanced" gives all classes the same sum of
         weights. It is for classes only.
     warm_start : bool, default False
-        Whether to start at `components_`, if there are some. For rows that have changed little,
-        such a fit takes a few iterations.
+        Whether to start at `components_`, if there are some, with the width, the ridge and the
+        target of that fit, which are not chosen anew. For rows that have changed little, such a fit
+        takes a few iterations. `SupervisedIKDR` starts at `components_`, and keeps nothing else.
     random_state : int, RandomState or None, default None
-        Seed of the random starts, and of the samples of rows. None is a fixed seed, so that fits
-        repeat.
+        Seed of what is random: how rows are dealt into samples, folds and blocks, the landmarks
+        with more than some 900 rows, and the network that is a start from 5,000 rows up. None is a
+        fixed seed, so that fits repeat.
 
     Attributes
     ----------
     components_ : (q, d) array
         The weights of the new features in standardised units; the largest entry of each row is
-        positive. Rows are orthonormal to 1e-10, including rows of new features that carry
-        nothing.
+        positive. Rows are orthonormal to 1e-10, in `SupervisedIKDR` also those of new features
+        that carry nothing.
     mean_, scale_ : (d,) arrays
-        Mean and scale of each feature: `transform` first computes `(X - mean_) / scale_`.
+        The mean and the standard deviation of each feature, 1 for a constant one; 0 and 1 with
+        standardize=False. `transform` first computes `(X - mean_) / scale_`.
     gap_means_, gap_counts_ : (d,) arrays or None
         With `missing`: what is filled into the gaps of each column, and how many of its cells the
         fit has filled.
@@ -99,31 +105,35 @@ default "auto"
         The diagonal of `W^T Phi W`, in descending order: its eigenvalues, unless `rotation` is
         set. Each is half the derivative of J with respect to the logarithm of the scale of its
         new feature; it is not the part of J that the feature contributes, which `contributions_`
-        has. A feature with a negative eigenvalue lowers J; a `ComponentsWarning` then reports
-        this, with the number of new features that would do.
+        has. A negative one says that J would rise if its new feature were scaled down.
+        `SupervisedIKDR` and the clusterers then issue a `ComponentsWarning`, `PredictiveIKDR` if J
+        is as large without a new feature, or unseen rows are hardly predicted.
     eigengap_ : float
         The smallest eigenvalue of `W^T Phi W` minus the largest eigenvalue of Phi outside of W, in
         the whole feature space. If it is near zero, the last new feature is one of several
         equally good ones. If it is negative, J is largest at a W that the spectral step would
         leave. A rotation makes it larger, since it brings the entries of `eigenvalues_` closer
-        together. With `max_features`, Phi has the features of the support alone.
+        together. With few features, Phi has these alone, and with more than some 900 rows it is
+        that of 600 of them.
     contributions_ : Contributions
         Two arrays (q,): `alone` is J of each new feature alone, `lost` is by how much J falls
-        without it. Computed on a sample of up to 2,000 rows and scaled to `objective_`; exact if
-        these are all rows.
+        without it. Computed on a sample of rows, and scaled to `objective_`; exact with up to some
+        900 rows, in `SupervisedIKDR` with up to 2,000.
     objective_ : float
         J: the share of y that the ridge regression explains, from 0 to 1, by its regularised loss
-        on the rows of the fit.
-    setting_ : Setting or None
-        The kernel's `width`, as a multiple of its own, and the `ridge`.
+        on the rows of the fit; less `avoid_weight` times that of what `fit` was to avoid.
+    setting_ : Setting
+        The `width`, as a multiple of that of `kernel` itself, and the `ridge`, as a share of the
+        mean kernel of a row with itself.
     scales_ : (q, q) array or None
         The own scales A of the new features: y is predicted of `transform(X) @ scales_`, in which
         it varies equally fast in all directions. None if one scale does for all, and with few
         features, one new feature, a kernel whose width is given, or more than some 900 rows.
     residual_ : float
-        Distance of W from a stationary point of J: `||Phi W - W L|| / ||Phi W||`.
+        How far W is from stationary, from 0 to 1: `||Phi W - W L|| / ||Phi W||` with
+        `L = W^T Phi W`.
     n_iter_ : int
-        Number of iterations.
+        Number of iterations; 1, too, if no step was taken.
     status_ : Status
         How the fit ended: see `Status.meaning` and `Status.advice`, or docs/prediction.md.
     converged_ : bool

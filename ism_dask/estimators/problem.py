@@ -86,11 +86,12 @@ class SupervisedParameters(IKDR):
 
 @dataclass(frozen=True, eq=False)
 class SupervisedProblem:
-    """What a supervised fit is to solve; nothing of the estimator, its parameters, is set.
+    """The problem of a supervised fit: checked rows, y, weights and what else `fit` was given.
 
-    Rows with equal numbers in `groups` (n,) stay together in folds. Fitted arrays go to the
-    `library` that the rows came from; None stands for NumPy. X is without the `gaps` that these
-    fitted attributes tell of. The `others` have no y. Rows in a new order had the `places` (n,).
+    `parameters` is the estimator, which nothing here changes. Rows of equal `groups` (n,) stay
+    together in folds. `library` is where fitted arrays go, None for NumPy. The gaps in X are
+    filled; `gaps` are the fitted attributes that say how. `others` are the rows without y. `places`
+    (n,) are the numbers of the rows before they were put in order.
     """
 
     parameters: SupervisedParameters
@@ -186,7 +187,7 @@ class SupervisedProblem:
 
     @property
     def usual_components(self) -> int:
-        """The usual number of new features: one for each column of y, or fewer than classes."""
+        """The usual number of new features: one for each column of y, or one fewer than classes."""
         classes = self.dependence.classes
         return self.dependence.columns if classes is None else max(len(classes) - 1, 1)
 

@@ -73,11 +73,11 @@ class SupervisedBase(SupervisedParameters):
             all; other weights than whole numbers count in proportion.
         avoid : (n,) or (n, t) labels or numbers, or a frame, optional
             What `X W` is not to depend on, such as age and sex; `transform` does not need it.
-            Strings and whole numbers of up to 20 different values are classes. See
+            Strings, truth values, and whole numbers with up to 20 different values are classes. See
             docs/avoiding.md.
         given : (n,) or (n, t) labels or numbers, or a frame, optional
-            What is known: `X W` is to explain what these do not explain of y. `transform` does not
-            need it.
+            What is known: `X W` is to explain what these do not explain of y. The fit also takes
+            from the columns of X what these explain of them; `transform` does not, and needs none.
         groups : (n,) labels, optional
             Rows of one group, such as those of one patient, stay together where rows that W has not
             seen judge it. It is for `PredictiveIKDR`, which does so with copies of a row anyway.
@@ -122,7 +122,7 @@ class SupervisedBase(SupervisedParameters):
     def score(self, X: Any, y: Any) -> float:
         """Return the share of y that X W explains in these rows: 1 all of it, about 0 nothing.
 
-        Each row is predicted by the others from X W, by a gaussian kernel ridge regression whose
+        Each row is predicted by others from X W, by a gaussian kernel ridge regression whose
         width and ridge these rows choose, whatever the criterion and the kernel of the fit. So the
         score compares any fits, and searches such as `GridSearchCV` use it. It is below 0 if the
         mean of y predicts better. W depends on the y of the rows that it was fitted to even if that
@@ -131,9 +131,9 @@ class SupervisedBase(SupervisedParameters):
         Parameters
         ----------
         X : (n, d) array, frame, Dask array or opened data set
-        y : (n,) labels, or (n,) or (n, t) numbers
-            Read as the parameter `target` says; rows without y do not count. Of numbers the mean
-            is to be explained, or the law, if the fit has found that only this depends on X
+        y : (n,) or (n, t) labels or numbers
+            Read as the parameter `target` says; rows without y do not count. The numbers themselves
+            are to be explained, or functions of them, if `target` says so or the fit chose these
             (`report_.target`).
         """
         check_is_fitted(self)
@@ -165,9 +165,10 @@ class SupervisedBase(SupervisedParameters):
     ) -> Certificate:
         """Set and return `certificate_`: whether W is proved to be a local maximum of J.
 
-        Of a `PredictiveIKDR` it takes one pass over the rows, for up to 1,000 free weights
-        (d - q) q. Of a `SupervisedIKDR` it takes passes over all pairs of rows, whatever the
-        engine: two gradients by engine="exact" for each free weight up to 200, some hundred beyond.
+        For a `PredictiveIKDR` it takes a few passes over the rows, and the curvature on 10,000 of
+        them at most; with more than 1,000 free weights, (d - q) q, it raises a ValueError. For a
+        `SupervisedIKDR` it takes passes over all pairs of rows, whatever the engine: two gradients
+        by engine="exact" for each free weight up to 200, some hundred beyond.
 
         All arguments are those of `fit`, with rows in the same order. Of more than 10 million
         numbers some are compared with those of the fit, of more rows than fit into memory none.
@@ -257,16 +258,17 @@ default "auto"
     standardize, missing, rotation, avoid_weight, class_weight, warm_start
         As in `PredictiveIKDR`.
     random_state : int, RandomState or None, default None
-        Seed of the random starts, of the sample of rows that determines widths above 5,000 rows,
-        and of the landmarks. None is a fixed seed, so that fits repeat.
+        Seed of the sample of rows that determines widths above 5,000 rows, of that of
+        `contributions_` above 2,000, and of the landmarks. None is a fixed seed, so that fits
+        repeat.
 
     Attributes
     ----------
     objective_ : float
         J: HSIC, `sum_ij Gamma_ij f(beta_ij)`; see `ism_dask.hsic`.
     residual_ : float
-        Distance of W from a stationary point under the true kernel, whatever the engine:
-        `||Phi W - W L|| / ||Phi W||`, and 1 if J does not depend on W.
+        As in `PredictiveIKDR`, under the true kernel, whatever the engine; 1 if J does not depend
+        on W.
     converged_ : bool
         Whether `status_` is `Status.CONVERGED`: W is stationary, with a `residual_` of at most
         1e-4 under the true kernel.

@@ -43,11 +43,11 @@ MEAN, LAW = "mean", "law"
 
 @dataclass(frozen=True, eq=False)
 class Target:
-    """What a regression on X W is to predict: the "mean" of y or its "law".
+    """What a regression on X W is to predict: y itself, the "mean", or functions of y, the "law".
 
-    Columns of Y (n, r) have mean 0; the rows of those to predict have a mean square of 1. The signs
-    (r,) are the weights of the columns in J, negative for what X W is not to predict. Rows of
-    similar y have similar keys (n,).
+    The law differs, too, where only the spread of y depends on X. Columns of Y (n, r) have mean 0;
+    the rows of those to predict have a mean square of 1. The signs (r,) are the weights of the
+    columns in J, negative for what X W is not to predict. Rows of similar y have similar keys (n,).
     """
 
     name: str
@@ -240,7 +240,7 @@ class TrainingRows:
         return rows[~np.isin(self.groups[rows], self.groups[seen])]
 
     def some(self, keys: Array, rows: Array, most: int) -> Array:
-        """Return about `most` of the rows (k,) at most, dealt by the keys (n,) of all rows."""
+        """Return up to `most` of the rows (k,), dealt by the keys (n,) of all rows."""
         return rows[deal(keys[rows], -(-len(rows) // most), self.seed)[0]]
 
     def block(self, target: Target, rows: Array, shards: Shards | None = None) -> RowsInMemory:

@@ -125,7 +125,7 @@ def dependence_test(
         "gaussian": HSIC with the mean of three gaussian kernels, of the median distance, a half
         and a quarter of it. "distance": distance covariance. "auto": "distance" with `given`, else
         "gaussian".
-    target : {"auto", "classes", "labels", "linear", "gaussian", "multiscale"}, default "auto"
+    target : str, default "auto"
         Kernel of y, as in `SupervisedIKDR`. With kernel="distance", numbers have distances, too.
     n_permutations : int, optional
         Number of random permutations of y. With 0 the p-value follows from a shifted gamma

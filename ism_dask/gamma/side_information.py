@@ -34,7 +34,7 @@ _NOTHING = 1e-8
 
 @dataclass(frozen=True, eq=False)
 class SideInformation:
-    """Columns of s, read as classes, the numbers of which are labels (n, l), or as numbers (n, t).
+    """Columns of s: `labels` (n, l) are the codes of classes, `numbers` (n, t) those of numbers.
 
     The name is that of the argument that s comes from, for messages.
     """

@@ -99,7 +99,7 @@ class ClassGamma(Gamma):
 
 
 def class_dependence(y: Array, weights: Array | None = None) -> Dependence:
-    """Return the Gamma of class labels y (n,), two of which need rows with weights (n,) above 0."""
+    """Return the dependence on classes y (n,), two of which need rows with weights (n,) above 0."""
     if np.ndim(y) != 1:
         raise ValueError(
             "`y` must be one label for each row where it is taken as classes; "

@@ -1,1 +1,1 @@
-"""What the data say with which certainty: intervals of W."""
+"""How sure W is: intervals, and p-values of columns."""

@@ -197,9 +197,9 @@ def intervals(
     Parameters
     ----------
     fitted : PredictiveIKDR
-        A fitted estimator, with up to 1,000 free weights: (d - q) q.
+        A fitted estimator that has converged, with up to 1,000 free weights: (d - q) q.
     X : (n_rows, d) array, frame, Dask array or opened data set
-        The rows that it was fitted to, at least 20.
+        The rows that it was fitted to, at least 20 different ones.
     y : (n_rows,) labels, or (n_rows,) or (n_rows, t) numbers
     sample_weight : (n_rows,) numbers, optional
         The weights of the rows in the fit.

@@ -283,7 +283,7 @@ class _OfAnother(PointwiseKernel):
 
 @dataclass(frozen=True)
 class Linearised(_OfAnother, Proportional):
-    """The first-order Taylor polynomial of another kernel at beta = 0, which defines Phi0."""
+    """The linear term of the Taylor series of another kernel at beta = 0, which defines Phi0."""
 
     @property
     def per_row_width(self) -> bool:  # type: ignore[override]

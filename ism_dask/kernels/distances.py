@@ -115,7 +115,7 @@ class RelativeGaussian(_Exponential):
 
     Parameters
     ----------
-    neighbor : int
+    neighbor : int, default 7
         s_i is the distance from row i to its `neighbor`-th nearest other row among the anchors,
         or to the farthest if there are fewer.
     anchors : (m, d) array, optional
@@ -156,6 +156,13 @@ class Laplacian(SharedWidth):
 
     This is the exponential of a multiquadric. As a density of distances its standard deviation
     is sigma, like that of a gaussian with this sigma.
+
+    Parameters
+    ----------
+    sigma : float, "root" or "median", default "root"
+        The width, by the rules of `Gaussian`.
+    offset : float, default 1.0
+        c, above 0.
     """
 
     offset: float = 1.0
@@ -202,6 +209,11 @@ class Multiquadric(PointwiseKernel):
     """`f(beta) = -sqrt(beta + offset^2)` of squared distances.
 
     The minus is there for the reason given at `Squared`.
+
+    Parameters
+    ----------
+    offset : float, default 1.0
+        Above 0.
     """
 
     offset: float = 1.0
@@ -239,8 +251,9 @@ class Multiquadric(PointwiseKernel):
 class DistanceKernel(Multiquadric):
     """`f(beta) = -sqrt(beta + offset^2)` with an offset much smaller than the distances.
 
-    J is then the distance covariance of X W and y; if y are numbers, their distance replaces
-    their kernel. There is no width to choose.
+    If y are classes, J is n^2 times the squared distance covariance of X W and y. Numbers keep the
+    kernel that `target` names; `dependence_test` takes their distances. There is no width to
+    choose.
 
     Parameters
     ----------
@@ -313,9 +326,9 @@ def _root_of(beta: Array, offset: float, out: Array | None) -> Array:
 def _clipped_exponential(exponent: Array) -> Array:
     """Return exp, clipped to at most 1: rounding can make an exponent far above 0.
 
-    The exponent is overwritten. The result is at least 1e-26 (1e-260 in double precision), which
-    is negligible beside 1: subnormal numbers would make every product with them a hundred times
-    slower.
+    The exponent is overwritten. The result is at least exp(-60), or exp(-600) in double precision,
+    which is negligible beside 1: subnormal numbers would make every product with them a hundred
+    times slower.
     """
     least = -600.0 if exponent.dtype == np.float64 else -60.0
     return np.exp(np.clip(exponent, least, 0.0, out=exponent), out=exponent)

@@ -27,7 +27,15 @@ class Linear(Proportional):
 
 @dataclass(frozen=True)
 class Polynomial(PointwiseKernel):
-    """`f(beta) = (beta + offset)^degree` of inner products."""
+    """`f(beta) = (beta + offset)^degree` of inner products.
+
+    Parameters
+    ----------
+    degree : int, default 3
+        From 1 up.
+    offset : float, default 1.0
+        From 0 up.
+    """
 
     degree: int = 3
     offset: float = 1.0

@@ -129,9 +129,9 @@ DISTANCE = Distance()
 
 
 def median_distance(rows: Array, what: str = 'sigma="median"') -> float:
-    """Return the median Euclidean distance over all pairs of distinct rows of `rows` (m, d).
+    """Return the median Euclidean distance over all pairs of `rows` (m, d).
 
-    `what` names the quantity in errors.
+    If it is 0, it is that over the pairs that differ. `what` names the quantity in errors.
     """
     m = len(rows)
     if m < 2:

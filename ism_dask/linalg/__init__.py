@@ -1,1 +1,1 @@
-"""Linear algebra of subspaces: leading eigenpairs, and directions in a null space."""
+"""Linear algebra: leading eigenpairs, subspaces, and Cholesky factors."""

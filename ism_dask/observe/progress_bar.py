@@ -34,7 +34,7 @@ _INTERVAL = 0.2
 
 @contextmanager
 def progress_bar(description: str = "", *, console: Console | None = None) -> Iterator[None]:
-    """Show how far each fit in the block is: iteration, objective, change, time left.
+    """Show how far each fit in the block is: iteration, objective, nearness of the end, time left.
 
     Clusterers, pipelines and searches are shown too, one fit after the other; fits that run in
     other processes (`n_jobs=2`) are not. Without a terminal or a notebook nothing is shown, so

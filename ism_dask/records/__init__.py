@@ -1,1 +1,1 @@
-"""Records of an iteration: its states, its stopping rules, its checkpoints."""
+"""Records of a fit: its report, the states of its iteration, stopping rules and checkpoints."""

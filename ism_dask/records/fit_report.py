@@ -94,21 +94,22 @@ class FitReport:
         How strongly all features and the new ones depend on what `fit` was to avoid.
     target : str
         Of a prediction of numbers: "mean" if the numbers themselves are predicted, "law" if
-        functions of their ranks are; "mean" for classes.
+        functions of them are: of their ranks or, with target="gaussian" or "multiscale", of the
+        numbers; "mean" for classes.
     trials : tuple of Trial
         Of a prediction: the trials that unseen rows have judged, the one that was taken, then the
         others, best first. With `max_features` those of the fit to all features.
     dimensions : tuple of DimensionTrial
         Of a prediction: what 1, 2 and more new features explain, if "auto" tried them; else empty.
     other_maximum : float
-        Of a prediction: the sine of the angle to the features that the second start led to, if rows
-        do not tell which are better; else 0. It says nothing of starts that were not followed.
+        Of a prediction: the sine of the angle to the features that the other of two starts led to,
+        if rows do not tell which are better; else 0. It says nothing of starts not followed.
     full_objective : float or None
         Of a prediction with few features: J of the fit to all features, or, with `max_features` and
         more features than half as many rows, to those that explain most by themselves. None if W
         uses all features.
     rows_without_y : int
-        Number of rows whose y was missing: beside the scales of X they had no part in the fit.
+        Number of rows whose y was missing: they helped means and scales of X and widths alone.
     """
 
     components_advice: str = ""
@@ -138,7 +139,7 @@ class Certificate:
     """Whether W is a local maximum of J under the true kernel, and the numbers that say so.
 
     J depends only on the span of W, so its Hessian is that on the Grassmann manifold: along
-    directions Z with `W^T Z = 0`. At a strict maximum all its eigenvalues are negative.
+    directions Z with `W^T Z = 0`. A stationary W is a maximum if all its eigenvalues are negative.
 
     Attributes
     ----------
@@ -154,9 +155,10 @@ class Certificate:
         The number of rows on which the residual was measured.
     largest_eigenvalue : float
         The largest eigenvalue of the Hessian, relative to the largest one in size. NaN if the
-        Hessian was not measured, as the `distance`.
+        Hessian was not measured.
     distance : float
-        The sine of the largest angle between W and the maximum, to second order, or a bound on it.
+        The sine of the largest angle between W and the maximum, to second order, or a bound on it:
+        infinite if there is none, 0 if `is_global`. NaN if the Hessian was not measured.
     """
 
     is_certified: bool = False

@@ -121,8 +121,8 @@ class State:
     ) -> Self:
         """Return the state after a step to another W; the driver adds the seconds.
 
-        `slack` is the decrease of J that approximation and rounding may cause. Of two W that they
-        hide from each other the later one is taken, which is nearer convergence.
+        `slack` is the decrease of J that approximation and rounding may cause. If two W differ in J
+        by less, the later one counts as the better: it is nearer convergence.
         """
         record = Record(
             iteration=self.iteration + 1,

@@ -20,7 +20,7 @@ from ism_dask.threads import pieces
 # Rows of up to this many numbers, of any type, are brought into memory wherever they are stored:
 # MNIST has 47 million.
 MEMORY_NUMBERS = 50_000_000
-# Shards of larger ones have this many rows or less, as have chunks of a power of two of rows.
+# Shards of larger ones have at most this many rows, a power of two so that they fit chunks.
 RANGE_ROWS = 2048
 # Rows of a block of a sample: regressions cost the third power of their rows.
 BLOCK_ROWS = 600

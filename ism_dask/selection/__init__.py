@@ -1,1 +1,1 @@
-"""What a fit chooses by rows that W has not seen: its start, width, ridge, target and dimension."""
+"""What a fit chooses by evidence and unseen rows: target, dimension, start, width and ridge."""

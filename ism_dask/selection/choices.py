@@ -1,10 +1,11 @@
 """Selection of the start, the kernel width and the ridge of a prediction.
 
-The evidence of the regression (its marginal likelihood) chooses among starts, widths and ridges,
-since it needs no refits. But a flexible regression can fit W to the noise of its own rows, which
-the evidence does not see. So W is fitted to parts of the rows as well, and judged on the others:
-the width and the ridge grow as long as unseen rows are predicted better, and a start that no step
-has changed is taken if it predicts unseen rows as well as any W.
+The evidence of the regression (its marginal likelihood) chooses among starts, widths, ridges and
+numbers of new features, since it needs no refits. But a flexible regression can fit W to the noise
+of its own rows, which the evidence does not see. So W is fitted to parts of the rows as well, and
+judged on the others. The width and the ridge grow as long as unseen rows are predicted better by a
+standard error. A start that no step has changed is taken if it predicts them better by as much than
+each fitted W or, where the signal is weak, if no trial predicts them so much better.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class SelectionRules:
     # With more left out, W would turn to where the landmarks are dense: the setting is refused.
     most_left_out: float = 1e-2
     pool_rows: int = 6000
-    # From so many rows on, W climbs first by every so many shards, with so many landmarks.
+    # With so many rows, W climbs first on every 16th shard, then on every 4th, with such landmarks.
     rows_in_parts: int = 250_000
     parts: tuple[tuple[int, int], ...] = ((16, few_landmarks), (4, landmarks))
     # With many rows it ends once steps explain less than this share of what noise adds to one new
@@ -149,10 +149,10 @@ class SelectionRules:
     most_features: int = 6
     nothing: float = 0.999
 
-    # The chance of a false alarm of a test, and that noise brings a feature into the support. Of
-    # the support: the most free weights whose curvature is computed, also unasked,
-    # the share that remains after a stage (from `singly` on they go one by one), and the most steps
-    # of a stage.
+    # The chance of a false alarm of a test, and that noise brings a feature into the support. The
+    # most free weights whose curvature is computed, and the most for which few features are tried
+    # by default. The share of features that remains after a stage (from `singly` down, all but
+    # one), and the most steps of a stage.
     chance: float = 0.01
     most_weights: int = 1000
     tried_weights: int = 300

@@ -24,7 +24,7 @@ from ism_dask.threads import in_threads
 
 @dataclass(frozen=True)
 class Setting:
-    """A kernel width, as a multiple of the kernel's own, and a ridge."""
+    """A width, in units of the kernel's own, and a ridge, in units of its mean diagonal."""
 
     width: float
     ridge: float
@@ -32,7 +32,7 @@ class Setting:
     def times(
         self, width: float, ridge: float, least_ridge: float = RULES.ridge_limits[0]
     ) -> Setting:
-        """Return the setting with a width and a ridge that are these factors larger."""
+        """Return the setting with these factors, within the limits of `RULES`."""
         return Setting(
             float(np.clip(self.width * width, *RULES.width_limits)) if width != 1.0 else self.width,
             float(np.clip(self.ridge * ridge, least_ridge, RULES.ridge_limits[1])),
@@ -47,8 +47,8 @@ class Sample:
     similar y have similar keys (m,). The base regression has the kernel's own width, and its ridge
     does not matter. Beyond the time limit of the fit each climb takes one step.
 
-    In a fold, these are training rows: W starts at some of the starts alone, `unseen` are the rows
-    that are held out, and `fitted` has the W (d, q) so far, the best start first.
+    A fold has the training rows, and some of the starts alone; `unseen` are the held-out rows, and
+    `fitted` the W (d, q) so far, first the best start.
     """
 
     rows: RowsInMemory
@@ -129,7 +129,7 @@ class Sample:
 
     @cached_property
     def weight_cost(self) -> float:
-        """By how much the log evidence rises by chance for each free weight of W.
+        """By how much the log evidence has to rise for each free weight of W.
 
         It is Schwarz's `log(n) / 2`, divided by the independent columns of y.
         """

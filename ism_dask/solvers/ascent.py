@@ -26,12 +26,11 @@ from ism_dask.records.iteration import RESIDUAL, Solution, State
 from ism_dask.solvers.base import Solver, TimeLimit, drive, stamped
 from ism_dask.status import Status
 
-# W is stationary at the residual that `converged` allows, once the slope is at most this share of
-# its noise between blocks of rows, ...
+# W is stationary up to the largest of three residuals: that of `converged`, the one at which the
+# slope is this share of its noise between rows, and the one at which a turn of W by a radian
+# changes J, a share from 0 to 1, by this; but never beyond the last number.
 _NOISE_SHARE = 0.25
-# ... or once a turn of W by a radian would change J, a share from 0 to 1, by this at most. ...
 _SMALL_CHANGE = 3e-6
-# ... A W with a larger residual than this is not stationary, however noisy or flat J is.
 _LARGEST_RESIDUAL = 0.25
 # Rough ascents end once a step gains less than this share of what is not explained.
 _STILL = 1e-5
@@ -68,7 +67,7 @@ class Ascent(Solver):
     max_iter : int, default 100
         Maximum number of steps on all rows.
     max_seconds : float, optional
-        Time limit in seconds of these steps.
+        Time limit in seconds of the whole fit, its choices among it.
     """
 
     estimators = ("PredictiveIKDR",)

@@ -1,4 +1,4 @@
-"""What all solvers share: the options, the time limit, and the one loop of steps that raise J."""
+"""What all solvers share: the options, the time limit, and the loop of steps that raise J."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class TimeLimit:
 
 @dataclass(frozen=True, kw_only=True)
 class Solver(Stopping):
-    """A solver with its options; a subclass has `solve`.
+    """The options of a solver.
 
-    An estimator takes any object of a subclass. All solvers use the same engine, start at the same
-    W and return the same kind of solution, of which an estimator reads W, status and history. They
-    end by the residual: with small steps the change of the eigenvalues, by which ISM may end, is
-    small from the first step on.
+    Estimators by dependence take any object of a subclass with `solve`. It gets their engine and
+    start and returns a solution, of which they read W, status and history. `PredictiveIKDR` has
+    steps of its own, and reads the two limits of an `Ascent`. Solvers end by the residual: with
+    small steps the change of the eigenvalues, by which ISM may end, is small from the first on.
 
     Attributes
     ----------

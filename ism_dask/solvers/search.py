@@ -79,8 +79,8 @@ class PaddedOperator:
 class Search:
     """The parameters of a search for the W of largest J.
 
-    The time limit is that of the whole fit. Each iteration is reported by `on_iteration`, and saved
-    by the saved fit, if there is one.
+    The time limit is that of the whole fit. Each iteration is reported by `on_iteration`. The saved
+    fit, if there is one, saves those of ISM and of the ascent after it.
     """
 
     engine: EngineOptions
@@ -95,7 +95,7 @@ class Search:
         return first_that_serves(engines, partial(self._solution, q=q, state=state))
 
     def under(self, problem: Problem, solution: Solution) -> Solution:
-        """Return the W of a solution as one of another problem, where it need not be stationary."""
+        """Return the W of a solution, evaluated for another problem; it need not be stationary."""
         W, status, history = solution.W, solution.status, solution.history
 
         def evaluate(engine: Engine) -> Solution:
