@@ -18,6 +18,8 @@ _LARGE_RESIDUAL = 0.5
 _LITTLE = 1e-6
 # The ending of a fit whose W is a start that unseen rows have judged best: no warning is due.
 _START = Status.START.value
+# Advice on rounds that ended before their limit, since the movement did not fall any more.
+_ENDED_EARLY = ". Raise --outer-tol, or take --engine exact"
 
 _Result = FitResult | ClusterResult | CrossvalResult
 
@@ -120,8 +122,10 @@ def _convergence(result: _Result, endings: Mapping[int, FitEnding]) -> Fact:
             if result.status == Status.CONVERGED.value:
                 w = "did converge, but the rounds did not"
             limit = result.settings.get("outer_tol", math.inf)
-            if result.rounds and result.rounds[-1].movement >= limit:
-                w += ". Raise --max-outer or --outer-tol"
+            time_is_up = result.status == Status.OVER_CAP.value
+            if result.rounds and result.rounds[-1].movement >= limit and not time_is_up:
+                all_taken = len(result.rounds) >= result.settings.get("max_outer", 0)
+                w += ". Raise --max-outer or --outer-tol" if all_taken else _ENDED_EARLY
             problems = [f"the last round was saved. W {w}"]
         warnings = tuple(f"not converged: {each}" for each in problems)
         return Fact("Converged", "no", known, warnings=warnings)

@@ -315,12 +315,16 @@ def test_one_line_for_the_notes_of_all_folds(crossed, texts, notes):
 
 def test_words_for_clusters_and_folds_that_did_not_converge(changed, crossed):
     rounds = "Raise --max-outer or --outer-tol"
-    for status, least, words in (
-        ("max_iter", 1e-9, f"W did not converge. Raise --max-iter. {rounds}"),
-        ("max_iter", 1.0, "W did not converge. Raise --max-iter"),
-        ("converged", 1e-9, f"W did converge, but the rounds did not. {rounds}"),
+    early = "Raise --outer-tol, or take --engine exact"  # the rounds ended before their limit
+    for status, least, most, words in (
+        ("max_iter", 1e-9, 1, f"W did not converge. Raise --max-iter. {rounds}"),
+        ("max_iter", 1.0, 1, "W did not converge. Raise --max-iter"),
+        ("converged", 1e-9, 1, f"W did converge, but the rounds did not. {rounds}"),
+        ("converged", 1e-9, 100, f"W did converge, but the rounds did not. {early}"),
+        ("over the cap", 1e-9, 100, "W reached its time limit. Raise --max-seconds"),
     ):
-        result = changed("cluster", settings={"outer_tol": least}, status=status)
+        settings = {"outer_tol": least, "max_outer": most}
+        result = changed("cluster", settings=settings, status=status)
         (warning,) = quality(result, "Converged").warnings
         assert warning == f"not converged: the last round was saved. {words}"
     settled = changed("cluster", settings={"outer_tol": 0.01}, status="converged", converged=True)
