@@ -23,6 +23,7 @@ quiet = pytest.mark.filterwarnings("ignore::UserWarning")
 DEFINITE = [Gaussian(1.5), Gaussian(0.4), Laplacian(2.0), Linear(), Polynomial(2, 0.0)]
 DEFINITE += [Polynomial(3, 1.0), 0.3 * Gaussian(1.0), 0.5 * Gaussian(2.0) + 0.1 * Polynomial(2)]
 WINE, CULTIVAR = load_wine(return_X_y=True)
+NAMES = np.array(["barolo", "grignolino", "barbera"])[CULTIVAR]
 
 
 def curved(n=120, d=5, seed=0, noise=0.3):

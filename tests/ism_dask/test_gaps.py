@@ -8,7 +8,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from models import CULTIVAR as Y
-from models import SUPERVISED, StoredRows, apart, assert_same_fit, hsic_model, quick, quiet
+from models import NAMES, SUPERVISED, StoredRows, apart, assert_same_fit, hsic_model, quick, quiet
 from models import WINE as X
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
@@ -18,12 +18,10 @@ from sklearn.utils import get_tags
 
 import ism_dask
 from ism_dask import PredictiveIKDR, SupervisedIKDR, hsic, intervals
-from ism_dask.kernels import Gaussian
 from ism_dask.solvers import ISM
 from storage import Model, UnfitRows, ingest_table, load_model, save_model
 
 RNG, N = np.random.default_rng(0), len(X)
-NAMES = np.array(["barolo", "grignolino", "barbera"])[Y]
 NUMBERS = X[:, 6] + 0.1 * RNG.normal(size=N)
 GAPPY = np.where(RNG.random(X.shape) < 0.1, np.nan, X)
 GAPPY[:, 3] = X[:, 3]
@@ -31,8 +29,6 @@ MEANS = np.nanmean(GAPPY, axis=0)
 FRAME = pd.DataFrame(GAPPY, columns=[f"c{number}" for number in range(13)])
 HAS = RNG.random(N) < 0.6
 FLOATS, PARTLY = (np.where(HAS, values, np.nan) for values in (Y, NUMBERS))
-WIDTH = Gaussian(sigma=2.0)
-QUICK = {"kernel": WIDTH, "missing": "mean"}
 EVERY = [quick(PredictiveIKDR, 2), SupervisedIKDR(2), ism_dask.ColoredMVU()]
 EVERY += [getattr(ism_dask, f"{name}IKDR")(3, 2) for name in ("Unsupervised", "Alternative")]
 EVERY += [ism_dask.SemiSupervisedIKDR(3, 2)]
@@ -41,7 +37,7 @@ every_estimator = pytest.mark.parametrize("model", EVERY, ids=lambda model: type
 
 @pytest.fixture(scope="module")
 def filled():
-    return hsic_model(2, **QUICK).fit(GAPPY, Y)
+    return quick(hsic_model, 2, missing="mean").fit(GAPPY, Y)
 
 
 @pytest.fixture(scope="module")
@@ -83,19 +79,20 @@ PLACES |= {"stored": StoredRows(GAPPY, 100)}
 
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
 def test_gaps_are_filled_wherever_they_come_from(place, filled):
-    other = hsic_model(2, **QUICK).fit(place, Y)
+    other = quick(hsic_model, 2, missing="mean").fit(place, Y)
     assert_array_equal(other.components_, filled.components_)
     assert_allclose(np.asarray(other.transform(place)), filled.transform(GAPPY), atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["rows", "classes"])
 def test_rows_count_in_the_means_by_their_weights(kind):
-    weights, model = RNG.integers(0, 4, N), hsic_model(2, **QUICK)
+    weights, model = RNG.integers(0, 4, N), quick(hsic_model, 2, missing="mean")
     if kind == "classes":
         weights, model = np.array([3, 1, 2])[Y], model.set_params(class_weight={0: 3, 2: 2})
     weighted = clone(model).fit(GAPPY, Y, sample_weight=weights if kind == "rows" else None)
-    repeated = hsic_model(2, **QUICK).fit(GAPPY.repeat(weights, axis=0), Y.repeat(weights))
-    assert_allclose(repeated.gap_means_, np.nanmean(GAPPY.repeat(weights, axis=0), axis=0))
+    rows = GAPPY.repeat(weights, axis=0)
+    repeated = quick(hsic_model, 2, missing="mean").fit(rows, Y.repeat(weights))
+    assert_allclose(repeated.gap_means_, np.nanmean(rows, axis=0))
     assert_allclose(repeated.gap_means_, weighted.gap_means_, rtol=1e-14)
     assert_same_fit(repeated, weighted, 1e-10, 1e-6)
 
@@ -108,7 +105,7 @@ def test_what_judges_a_fit_takes_its_rows_as_they_are():
     assert intervals(fitted, rows, y).shares.shape == (5,)
     with pytest.raises(ValueError, match="these rows are not those of the fit"):
         fitted.certify(np.where(np.isnan(y)[:, None], rows + 1.0, rows), y)
-    model, folds = hsic_model(1, **QUICK), KFold(3)
+    model, folds = quick(hsic_model, missing="mean"), KFold(3)
     search = GridSearchCV(model, {"n_components": [1, 2]}, cv=folds).fit(rows, y)
     assert np.isfinite(search.best_score_)
 
@@ -116,7 +113,7 @@ def test_what_judges_a_fit_takes_its_rows_as_they_are():
 def test_rows_too_large_for_memory_are_filled_by_shards(monkeypatch, filled, partly):
     monkeypatch.setattr("ism_dask.rows.raw.MEMORY_NUMBERS", 600)
     for place in (LAZY, csr_array(GAPPY)):
-        large = hsic_model(2, **QUICK).fit(place, Y)
+        large = quick(hsic_model, 2, missing="mean").fit(place, Y)
         assert_allclose(large.gap_means_, MEANS, rtol=1e-13)
         assert_same_fit(large, filled, 1e-9, 1e-6)
         assert_allclose(np.asarray(large.transform(place)), filled.transform(GAPPY), atol=1e-6)
@@ -161,7 +158,7 @@ def test_storage_fills_gaps_as_a_fit_does(filled):
         Model(**{**arrays, "gap_means": None}).transform(GAPPY)
     data = ingest_table(FRAME.assign(y=Y), "gappy", label="y", missing="mean")
     assert_allclose(data.X.read(0, N), np.where(np.isnan(GAPPY), filled.gap_means_, GAPPY))
-    assert_same_fit(hsic_model(2, kernel=WIDTH).fit(data, Y), filled, 1e-9, 1e-6)
+    assert_same_fit(quick(hsic_model, 2).fit(data, Y), filled, 1e-9, 1e-6)
 
 
 # Rows without y. By definition all rows are scaled, of which the ones with y are fitted.
@@ -222,8 +219,8 @@ MARKED += [(np.where(HAS[:, None], X[:, :2], np.nan), X[:, :2])]
 @quiet
 @pytest.mark.parametrize(("y", "whole"), MARKED, ids=range(len(MARKED)))
 def test_every_mark_of_a_missing_y_is_known(y, whole):
-    one = hsic_model(2, kernel=WIDTH).fit(X, y)
-    expected = hsic_model(2, kernel=WIDTH, standardize=False).fit(SCALED, whole[HAS])
+    one = quick(hsic_model, 2).fit(X, y)
+    expected = quick(hsic_model, 2, standardize=False).fit(SCALED, whole[HAS])
     assert one.objective_ == pytest.approx(expected.objective_, rel=1e-9)
     assert_array_equal(getattr(one, "classes_", 0), getattr(expected, "classes_", 0))
 

@@ -1,7 +1,5 @@
 """The regression over all rows: by its definition, by the exact one, and wherever the rows are."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import dask.array as da

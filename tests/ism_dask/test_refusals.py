@@ -5,7 +5,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from models import CULTIVAR, SUPERVISED, WINE, StoredRows, apart, hsic_model, quick
+from models import CULTIVAR, NAMES, SUPERVISED, WINE, StoredRows, apart, hsic_model, quick
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import csr_array
 from sklearn.impute import SimpleImputer
@@ -25,7 +25,6 @@ from ism_dask.solvers import ISM
 
 X, Y = WINE, CULTIVAR
 N = len(X)
-NAMES = np.array(["barolo", "grignolino", "barbera"])[Y]
 LABELS = np.eye(3, dtype=int)[Y]
 GAP, WIDE = np.where(X.max() == X, np.nan, X), csr_array((20_000, 3000))
 GAPS = pd.array([1, None] * (N // 2), dtype="Int64")

@@ -9,7 +9,9 @@ import polars as pl
 import pytest
 import scipy.sparse
 from distributed import Client
-from models import CULTIVAR, SUPERVISED, WINE, apart, assert_same_fit, hsic_model, quiet, stored
+from models import CULTIVAR as Y
+from models import NAMES, SUPERVISED, apart, assert_same_fit, hsic_model, quick, quiet, stored
+from models import WINE as X
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import coo_array, csr_array
 from scipy.spatial.distance import pdist, squareform
@@ -23,36 +25,30 @@ from ism_dask.estimators.preparation import prepare_rows
 from ism_dask.kernels import Gaussian, Polynomial
 from ism_dask.solvers import ISM
 
-X, Y = WINE, CULTIVAR
-NAMES = np.array(["barolo", "grignolino", "barbera"])[Y]
 COLUMNS = {f"f{number}": column for number, column in enumerate(X.T)}
-PLAIN = {"kernel": Gaussian(sigma=2.0)}
-QUICK = {**PLAIN, "max_features": None}
-OPTIONS = {PredictiveIKDR: QUICK, SupervisedIKDR: {"solver": ISM(tol=0.01)}}
+QUICK = {PredictiveIKDR: quick(PredictiveIKDR)}
+QUICK[SupervisedIKDR] = SupervisedIKDR(1, solver=ISM(tol=0.01))  # of a width by these rows
 
 
 @pytest.fixture(scope="module")
 def fitted():
-    return PredictiveIKDR(2, **QUICK).fit(X, Y)
+    return quick(PredictiveIKDR, 2).fit(X, Y)
 
 
 @pytest.mark.parametrize(
     ("class_weight", "weights"),
     [
-        (
-            {"barolo": 2, "barbera": 0.5},
-            np.select([NAMES == "barolo", NAMES == "barbera"], [2.0, 0.5], 1.0),
-        ),
+        ({"barolo": 2, "barbera": 0.5}, np.array([2.0, 1.0, 0.5])[Y]),
         ({"barolo": 0}, (NAMES != "barolo") * 1.0),
         ("balanced", compute_sample_weight("balanced", NAMES)),
     ],
 )
 def test_a_class_weight_is_the_weight_of_its_rows(class_weight, weights):
-    given = PredictiveIKDR(2, **QUICK, class_weight=class_weight).fit(X, NAMES)
-    assert_same_fit(given, PredictiveIKDR(2, **QUICK).fit(X, NAMES, weights), 1e-10, 1e-6)
+    given = quick(PredictiveIKDR, 2, class_weight=class_weight).fit(X, NAMES)
+    assert_same_fit(given, quick(PredictiveIKDR, 2).fit(X, NAMES, weights), 1e-10, 1e-6)
     # They multiply the weights of rows, and balance these.
     counts = np.random.default_rng(0).integers(0, 4, len(X))
-    model = hsic_model(2, **PLAIN, class_weight=class_weight)
+    model = quick(SupervisedIKDR, 2, class_weight=class_weight)
     repeated = clone(model).fit(X.repeat(counts, axis=0), NAMES.repeat(counts))
     assert_same_fit(model.fit(X, NAMES, counts), repeated, 1e-10, 1e-6)
 
@@ -92,7 +88,7 @@ def _share_explained(Z, indicators):
 
 @pytest.mark.parametrize("make", [PredictiveIKDR, SupervisedIKDR])
 def test_the_score_is_the_share_of_y_that_other_rows_explain(make):
-    fitted = make(2, **PLAIN).fit(X[::2], Y[::2])
+    fitted = quick(make, 2).fit(X[::2], Y[::2])
     unseen, y = X[1::2], Y[1::2]
     best = _share_explained(fitted.transform(unseen), np.eye(3)[y])
     score = fitted.score(unseen, y)
@@ -111,7 +107,7 @@ def test_the_score_of_numbers_is_that_of_their_mean_or_law():
     by_mean = np.sin(2 * rows[:, 0]) + 0.3 * rng.normal(size=400)
     by_law = np.exp(rows[:, 0]) * rng.normal(size=400)
     for y, target, low, high in ((by_mean, "mean", 0.8, 1.0), (by_law, "law", 0.05, 0.5)):
-        fitted = PredictiveIKDR(1, **QUICK).fit(rows[::2], y[::2])
+        fitted = quick(PredictiveIKDR).fit(rows[::2], y[::2])
         assert fitted.report_.target == target
         assert low < fitted.score(rows[1::2], y[1::2]) < high
 
@@ -119,7 +115,7 @@ def test_the_score_of_numbers_is_that_of_their_mean_or_law():
 @pytest.mark.parametrize("library", [pd, pl])
 def test_frames_in_and_out(library, fitted):
     frame, lazy = library.DataFrame(COLUMNS), da.from_array(X, chunks=(50, 4))
-    model = PredictiveIKDR(2, **QUICK).set_output(transform=library.__name__)
+    model = quick(PredictiveIKDR, 2).set_output(transform=library.__name__)
     new = model.fit(frame, library.Series(Y)).transform(frame)
     assert model.feature_names_in_.tolist() == [*COLUMNS]
     assert isinstance(new, library.DataFrame)
@@ -143,7 +139,7 @@ def test_a_fit_is_the_same_in_memory_on_disk_on_a_cluster_and_as_any_type(
     kind, tmp_path, thread_cluster
 ):
     X, y = _bytes(100)
-    made = partial(kind, 1, **OPTIONS[kind])
+    made = partial(clone, QUICK[kind])
     lazy = da.from_array(np.asfortranarray(X), chunks=(60, 3))
     on_disk, whole = stored(X * 1.0, tmp_path, 50), X * 1.0
     places = [whole, X, X.astype(np.float32), coo_array(X), on_disk, on_disk.X, lazy]
@@ -182,13 +178,10 @@ def test_a_fit_to_larger_rows_is_the_same_wherever_they_are(
     X, y = _bytes(320, 3)
     weights = np.random.default_rng(0).integers(0, 3, size=len(X))
     lazy, on_disk = da.from_array(X, chunks=(160, 3)), stored(X * 1.0, tmp_path, 128)
-
-    def fitted(place):
-        return kind(1, **OPTIONS[kind]).fit(place, y, weights)
-
-    fits = [fitted(place) for place in (X, csr_array(X), on_disk, stored(X, tmp_path, 2048))]
+    places = (X, csr_array(X), on_disk, stored(X, tmp_path, 2048))
+    fits = [clone(QUICK[kind]).fit(place, y, weights) for place in places]
     with Client(thread_cluster):
-        fits.append(fitted(lazy))
+        fits.append(clone(QUICK[kind]).fit(lazy, y, weights))
     assert apart(*fits) < (1e-12 if kind is PredictiveIKDR else 1e-5)
 
 
