@@ -111,9 +111,6 @@ def _noted(terminalreporter: pytest.TerminalReporter, *kinds: str) -> list[tuple
     ]
 
 
-_BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[2] / "shared" / "data"
-
-
 @pytest.fixture(autouse=True)
 def _own_home(tmp_path, monkeypatch):
     """Keep tests out of the user's home, and from the user's Prefect server."""
@@ -134,7 +131,8 @@ def _fewer_draws():
 @pytest.fixture
 def reference_data(monkeypatch):
     """Return the folder of raw files, or skip; `ISM_DASK_DATA` names it during the test."""
-    folder = Path(os.environ.get("ISM_DASK_DATA") or _BESIDE_THE_CHECKOUT)
+    beside_the_checkout = Path(__file__).resolve().parents[2] / "shared" / "data"
+    folder = Path(os.environ.get("ISM_DASK_DATA") or beside_the_checkout)
     if not folder.is_dir():
         absent = "the raw files are not here: set ISM_DASK_DATA to their folder"
         # CI must not pass by skipping the tests that reproduce the paper's figures.

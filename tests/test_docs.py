@@ -77,10 +77,10 @@ PAGES = {
 # The code of these takes from three seconds to a minute.
 SLOW = {"avoiding", "certainty", "classes", "dimensions", "first-run", "inputs", "kernels"}
 SLOW |= {"clustering", "numbers", "reading", "transfer", "unfolding"}
-MARKS = {page: [pytest.mark.long] * (Path(page).stem in SLOW) for page in PAGES}
+EACH = [pytest.param(page, marks=[pytest.mark.long] * (Path(page).stem in SLOW)) for page in PAGES]
 
 
-@pytest.mark.parametrize("page", [pytest.param(page, marks=m) for page, m in MARKS.items()])
+@pytest.mark.parametrize("page", EACH)
 def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     import matplotlib.pyplot as plt
 
@@ -96,13 +96,12 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
 
 
 COMMAND = re.compile(r"^    \$ ism-dask (.+)\n((?:    .*\n|\n)*?)(?=    \$ |\S|\Z)", re.MULTILINE)
-PREFECT = ("run: http",)
 
 
 def _lines(output):
     """Return the lines of an output but for empty ones, rules, seconds, and what Prefect adds."""
     lines = [" ".join(line.split()) for line in output.splitlines()]
-    drawn = [line for line in lines if line.strip("─") and not line.startswith(PREFECT)]
+    drawn = [line for line in lines if line.strip("─") and not line.startswith("run: http")]
     return [re.sub("^(Seconds .*) .*", r"\1", line) for line in drawn]
 
 

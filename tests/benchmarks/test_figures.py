@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.registry import all_figures
 
-# What makes a figure short: values of the private names of its module.
+# What makes a figure short: values of names of its module, or how many of their entries.
 SHORT = {
     "avoid": {"_SPLITS": 1, "_DATA": 1},
     "given": {"_DRAWS": 1, "_SIMULATIONS": 2},
@@ -39,13 +39,6 @@ SHORT = {
 }
 
 
-def _head(value, count):
-    """Return the first entries of a dict, a tuple or a list."""
-    if isinstance(value, dict):
-        return dict(list(value.items())[:count])
-    return value[:count]
-
-
 @pytest.mark.long
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", SHORT)
@@ -53,9 +46,11 @@ def test_a_figure_runs(name, monkeypatch):
     figure = all_figures()[name]
     module = import_module(figure.__module__)
     for constant, short in SHORT[name].items():
-        known = getattr(module, constant)
-        is_count = isinstance(short, int) and not isinstance(known, int)
-        monkeypatch.setattr(module, constant, _head(known, short) if is_count else short)
+        value, known = short, getattr(module, constant)
+        if isinstance(short, int) and not isinstance(known, int):
+            entries = list(known.items() if isinstance(known, dict) else known)
+            value = type(known)(entries[:short])
+        monkeypatch.setattr(module, constant, value)
     # Other processes would measure by the usual constants.
     serial = lambda measure, cells, _=None: (measure(*cell) for cell in cells)  # noqa: E731
     monkeypatch.setattr(module, "in_processes", serial, raising=False)

@@ -94,16 +94,13 @@ class Machine(NamedTuple):
         return bytes(map(int, self.host.split(".")))
 
 
-HERE = Machine("127.0.0.1", ())
-
-
 class Supervisor:
     """Starts a scheduler and two workers, and again whatever of them has ended."""
 
     within = ()
 
     def __init__(self, *machines):
-        scheduler, *workers = machines or [HERE] * 3
+        scheduler, *workers = machines or [Machine("127.0.0.1", ())] * 3
         port = free_port()
         self.address = f"tcp://{scheduler.host}:{port}"
         where = scheduler_options(port, scheduler.host)

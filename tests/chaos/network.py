@@ -57,7 +57,9 @@ class Network:
             for device in select.select([*self._devices.values()], [], [], max(pause, 0))[0]:
                 packet = os.read(device, 65_535)
                 target = self._devices.get(packet[_TO])
-                lost = rng.random() < self.loss or self._is_cut(packet)
+                ends = {packet[_FROM], packet[_TO]}
+                is_cut = not ends.isdisjoint(each.address for each in self.cut_off)
+                lost = rng.random() < self.loss or is_cut
                 if target is not None and not lost:
                     due = time.monotonic() + self.delay
                     heapq.heappush(late, (due, next(numbers), target, packet))
@@ -67,9 +69,6 @@ class Network:
                     os.write(target, packet)
         for device in self._devices.values():
             os.close(device)
-
-    def _is_cut(self, packet: bytes) -> bool:
-        return any(each.address in (packet[_FROM], packet[_TO]) for each in self.cut_off)
 
 
 @contextmanager

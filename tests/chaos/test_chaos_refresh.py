@@ -85,9 +85,6 @@ def test_the_disk_is_full_in_the_middle(tally, count, tmp_path, monkeypatch):
             row.add(survived=survived, wrong=not whole)
 
 
-POOL = "local-process"
-
-
 @pytest.mark.timeout(1800)
 @few_and_many(few=1, many=3)
 def test_the_machine_is_off_at_night(tally, count, doomed, tmp_path):
@@ -109,7 +106,7 @@ def test_the_machine_is_off_at_night(tally, count, doomed, tmp_path):
         time.sleep(150)  # two are due, and one of them was missed by more than a minute
         doomed.start()
         back = datetime.now(UTC)
-        with running_worker(doomed.api, POOL):
+        with running_worker(doomed.api, "local-process"):
             wait(lambda records=records: len(History("sales").records) > records, 240)
             mine = wait(lambda begun=begun, back=back: _all_over(doomed, back, begun), 240)
         # A run that was due only when the server was back may do the work for all of them.
