@@ -297,8 +297,7 @@ def row_batches(X: Any) -> Iterator[tuple[int, Array]]:
 
 
 def _some_rows(X: Any, start: int, stop: int) -> Array:
-    rows: Array = X[start:stop] if isinstance(X, np.ndarray) else X.read(start, stop)
-    return rows
+    return np.asarray(X[start:stop] if isinstance(X, np.ndarray) else X.read(start, stop))
 
 
 def explained_row(model: Model, X: Any, row: int, count: int | None = None) -> ExplainedRow:
