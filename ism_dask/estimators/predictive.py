@@ -8,6 +8,7 @@ from ism_dask.estimators.fitted_maximum import FittedMaximum
 from ism_dask.estimators.prediction_fit import fit_prediction
 from ism_dask.estimators.problem import SupervisedProblem
 from ism_dask.estimators.supervised import SupervisedBase
+from ism_dask.kernels import as_kernel
 from ism_dask.records.fit_report import Certificate
 from ism_dask.solvers import Solver
 
@@ -163,13 +164,22 @@ default "auto"
     (178, 2)
     """
 
-    needs_definite_kernel = True
     judges_by_unseen_rows = True
     _fitted = staticmethod(fit_prediction)
 
     _: KW_ONLY
     max_features: int | str | None = "auto"
     solver: str | Solver = "ascent"
+
+    def check_parameters(self) -> None:
+        """Raise a ValueError if a parameter is out of range, whatever the rows."""
+        super().check_parameters()
+        if not as_kernel(self.kernel).is_positive_definite:
+            raise ValueError(
+                f"`kernel`={self.kernel!r} is not positive definite, so that no regression can use "
+                "it; expected 'gaussian', 'polynomial', 'linear' or sums of them. Other kernels "
+                "are for SupervisedIKDR"
+            )
 
     def _certified(self, problem: SupervisedProblem) -> Certificate:
         return FittedMaximum.of_problem(problem).certificate

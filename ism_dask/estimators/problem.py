@@ -37,7 +37,7 @@ from ism_dask.gamma.row_values import (
 from ism_dask.gamma.side_information import SideInformation, SideRegression, conditional
 from ism_dask.gamma.target_input import column_target, rows_with_target
 from ism_dask.gamma.targets import normal_scores, row_weights, target_dependence, target_name
-from ism_dask.kernels import Kernel, as_kernel
+from ism_dask.kernels import Kernel
 from ism_dask.rows.raw import as_dense, fits_memory, is_row_source
 from ism_dask.selection.rules import RULES
 
@@ -51,7 +51,6 @@ _LARGEST_AVOID_WEIGHT = 1_000_000
 class SupervisedParameters(IKDR):
     """The parameters that both estimators of labels and numbers have."""
 
-    needs_definite_kernel: ClassVar[bool] = False
     judges_by_unseen_rows: ClassVar[bool] = False
 
     n_components: int | str | None = "auto"
@@ -69,13 +68,7 @@ class SupervisedParameters(IKDR):
     def check_parameters(self) -> None:
         """Raise a ValueError if a parameter is out of range, whatever the rows."""
         super().check_parameters()
-        kernel, weight = self.kernel, self.avoid_weight
-        if self.needs_definite_kernel and not as_kernel(kernel).is_positive_definite:
-            raise ValueError(
-                f"`kernel`={kernel!r} is not positive definite, so that no regression can use it; "
-                "expected 'gaussian', 'polynomial', 'linear' or sums of them. Other kernels are "
-                "for SupervisedIKDR"
-            )
+        weight = self.avoid_weight
         check_bool("`warm_start`", self.warm_start)
         if weight != 0 and positive_float("`avoid_weight`", weight, "or 0") > _LARGEST_AVOID_WEIGHT:
             raise ValueError(
