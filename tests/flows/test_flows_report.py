@@ -75,16 +75,10 @@ def test_a_page_is_sound_and_needs_nothing_but_the_folder_of_the_run(page_of, ki
     assert found.all("script") == []
     assert "http:" not in page
     assert "https:" not in page
-    assert DRAWN[kind] <= {text for each in drawings(images) for text in each}
-
-
-def drawings(addresses):
-    """Yield the texts of each drawing among the addresses of pictures."""
-    kind = "data:image/svg+xml;base64,"
-    for each in addresses:
-        if each.startswith(kind):
-            document = b64decode(each.removeprefix(kind)).decode()
-            yield [html.unescape(text) for text in re.findall("<text [^>]*>([^<]*)<", document)]
+    svg = "data:image/svg+xml;base64,"
+    documents = [b64decode(each.removeprefix(svg)) for each in images if each.startswith(svg)]
+    texts = re.findall("<text [^>]*>([^<]*)<", b"".join(documents).decode())
+    assert DRAWN[kind] <= {*map(html.unescape, texts)}
 
 
 @pytest.fixture

@@ -141,19 +141,6 @@ def settings():
     return replace(fit, run="mine", checkpoint=0.0, tol=1e-9)
 
 
-def cut_off(settings, monkeypatch):
-    """Run a fit that fails when it has come to its third iteration."""
-    with monkeypatch.context() as patch:
-
-        def seen(_self, state):
-            if state.iteration == 3:
-                raise LookupError("no more")
-
-        patch.setattr("flows.progress.watching.FitReports.on_iteration", seen)
-        with pytest.raises(LookupError, match="no more"):
-            run_fit(settings)
-
-
 def notes(settings):
     diary = Diary()
     with watch_progress(diary):
@@ -176,7 +163,14 @@ OVER = "it starts afresh: data or settings have changed since it was cut off"
     ],
 )
 def test_the_same_command_goes_on_by_itself(settings, monkeypatch, changes, rows, expected):
-    cut_off(settings, monkeypatch)
+    def fails_at_three(_reports, state):
+        if state.iteration == 3:
+            raise LookupError("no more")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("flows.progress.watching.FitReports.on_iteration", fails_at_three)
+        with pytest.raises(LookupError, match="no more"):
+            run_fit(settings)
     store_own(rows, 6)
     begun, *going_on = notes(replace(settings, **changes))
     assert "failed: no more" in begun

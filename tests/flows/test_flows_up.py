@@ -116,19 +116,14 @@ def test_a_run_has_its_page_on_the_report_server(up, apart):
     assert (page.status_code, "shown" in page.text) == (200, True)
 
 
-def words_of_the_demo():
-    """Return the words of the command of `make demo`, without the program."""
-    recipe = re.search(r"^demo: .*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.M)[1]
-    assert "ism-dask up --detach --workers 2 " in recipe
-    (words,) = re.findall(r"ism-dask (crossval .+?) \\$", recipe, re.M)
-    return shlex.split(words)
-
-
 @pytest.mark.long
 def test_the_demo_has_ism_and_prediction_side_by_side_on_a_cluster(here, up, monkeypatch):
     monkeypatch.chdir(ROOT)
+    recipe = re.search(r"^demo: .*\n((?:\t.*\n)+)", Path("Makefile").read_text(), re.M)[1]
+    assert "ism-dask up --detach --workers 2 " in recipe
+    (command,) = re.findall(r"ism-dask (crossval .+?) \\$", recipe, re.M)
+    assert command.endswith(" --scheduler up")
     tasks, workers, close = {}, [], Session.close
-    assert words_of_the_demo()[-2:] == ["--scheduler", "up"]
 
     def counted(session):
         def counts(dask_scheduler):
@@ -142,7 +137,7 @@ def test_the_demo_has_ism_and_prediction_side_by_side_on_a_cluster(here, up, mon
     monkeypatch.setattr(Session, "close", counted)
     # Another test of this process may have imported Prefect, which then knows another server.
     with temporary_settings({PREFECT_API_URL: up.api}):
-        ended = here(*words_of_the_demo())
+        ended = here(*shlex.split(command))
     assert (ended.status, ended.err) == (0, "")
     assert ended.out.startswith(f"run: {up.ui}/runs/flow-run/")
     rows = re.findall(r"^ ([A-Za-z ]+?)  .*  (\d\.\d{4}) *$", ended.out, re.MULTILINE)
