@@ -148,7 +148,7 @@ def _published_cost(kernel: Kernel, features: Array, J: float, diagonal: Array) 
     `features` (n, q) are X W, J has the diagonal of K in it, and `diagonal` (n,) is that of Gamma.
     """
     Z = np.asarray(features, dtype=np.float64)
-    own = sum(weight * term.value(term.pairing.own(Z)) for weight, term in kernel.terms)
+    own = kernel.own(Z)
     return float(own @ diagonal - J)
 
 

@@ -13,14 +13,14 @@ from ism_dask.clustering.spectral_embedding import Embedding, Graph
 from ism_dask.engines import Problem
 from ism_dask.gamma.base import GAMMA_FACTS, Gamma
 from ism_dask.gamma.embedding_guides import EmbeddingGuide
-from ism_dask.linalg.subspaces import RowSpace, subspace_sine
+from ism_dask.linalg.subspaces import RowSpace, most_constant, subspace_sine
 from ism_dask.observe import fit_watcher
 from ism_dask.records.checkpoint import OuterState
 from ism_dask.records.iteration import Round, Solution, State
 from ism_dask.rows.raw import LoadedShard
 from ism_dask.rows.shards import Shards
 from ism_dask.solvers import ISM
-from ism_dask.solvers.search import Search, most_constant
+from ism_dask.solvers.search import Search
 from ism_dask.status import Status
 
 # Change of the eigenvalues of Phi that ends the iteration in all but the last rounds: from round
@@ -82,11 +82,11 @@ class Alternation:
         outer = None if saved_fit is None else saved_fit.checkpoint.outer
         embed = partial(self.graph.embedded, k=self.n_clusters)
         embedding = self._first_embedding() if outer is None else embed(outer.start.W)
+        problem = self._problem(embedding)
         while True:
             rounds, start = ((), None) if outer is None else (outer.rounds, outer.start)
             limit, before = max(tol, embedding.movement), embedding.values
             fully = self._always_fully or any(each.movement < limit for each in rounds)
-            problem = self.problem(*self.guide.gamma(embedding.shards))
             solution = self._search(problem, start, fully=fully)
             embedding = embed(solution.W)
             record = Round(
@@ -99,11 +99,12 @@ class Alternation:
                 iterations=solution.state.iteration,
                 seconds=self.search.time_limit.seconds,
             )
+            problem = self._problem(embedding)
             # The solver returned the W it started from without converging: the next would, too.
             same = fully and record.turn < _SAME
             stalled = same and solution.status is not Status.CONVERGED
             settled = fully and record.movement < limit and not stalled
-            pair = self._pair(solution, embedding) if settled else None
+            pair = self.search.under(problem, solution) if settled else None
             time_is_up = solution.status is Status.OVER_CAP
             # The W of some solvers need not be stationary, however long this goes on.
             is_free = not self.search.solver.ends_stationary
@@ -117,7 +118,7 @@ class Alternation:
             start = State.from_weights(solution.W, solution.eigenvalues)
             outer = OuterState((*rounds, record), start)
             if is_last:
-                pair = self._pair(solution, embedding) if pair is None else pair
+                pair = self.search.under(problem, solution) if pair is None else pair
                 return AlternationResult(solution, embedding, pair, outer.rounds, limit, converged)
             if saved_fit is not None:
                 saved_fit.commit_outer(outer)
@@ -133,9 +134,9 @@ class Alternation:
         solution = self._search(problem, start, fully=self._always_fully)
         return self.graph.embedded(solution.W, self.n_clusters)
 
-    def _pair(self, solution: Solution, embedding: Embedding) -> Solution:
-        """Return W as a solution under Gamma of its own embedding."""
-        return self.search.under(self.problem(*self.guide.gamma(embedding.shards)), solution)
+    def _problem(self, embedding: Embedding) -> Problem:
+        """Return the problem of all rows under Gamma of an embedding."""
+        return self.problem(*self.guide.gamma(embedding.shards))
 
     @property
     def _always_fully(self) -> bool:

@@ -282,8 +282,7 @@ def _embed_rows(piece: LoadedShard, extension: Extension) -> Array:
 
 def _self_affinity(kernel: Kernel) -> float:
     """Return the affinity of a row with itself: an affinity depends on the distance, here 0."""
-    row = np.zeros((1, 1))
-    return float(kernel.matrix(row, row)[0, 0])
+    return float(kernel.own(np.zeros((1, 1)))[0])
 
 
 def _inverse(values: Array) -> Array:

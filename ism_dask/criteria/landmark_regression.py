@@ -25,7 +25,7 @@ import numpy as np
 import scipy.linalg
 
 from ism_dask._types import Array
-from ism_dask.criteria.prediction import Explained
+from ism_dask.criteria.prediction import Explained, slope_terms
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.cholesky import PivotedCholesky, cholesky
 from ism_dask.linalg.subspaces import tangent
@@ -115,8 +115,7 @@ class LandmarkRegression:
         """Return the mean kernel of rows X (k, d) with themselves that the landmarks leave out."""
         V, Z = self.landmarks.astype(np.float64) @ W, X @ W
         F = self.kernel.matrix(Z, V) @ orthonormal_basis(self.kernel, V, self.shards.dtype)
-        own = _own_kernel(self.kernel, Z)
-        return max(0.0, float(np.mean(own - np.einsum("ij,ij->i", F, F))))
+        return max(0.0, float(np.mean(self.kernel.own(Z) - np.einsum("ij,ij->i", F, F))))
 
 
 def landmark_rows(
@@ -129,7 +128,7 @@ def landmark_rows(
     each row, and the worst rows join each draw.
     """
     Z = Z.astype(np.float64, copy=False)
-    diagonal = _own_kernel(kernel, Z)
+    diagonal = kernel.own(Z)
     trace = float(diagonal.sum())
     cholesky = PivotedCholesky(lambda rows: kernel.matrix(Z, Z[rows]), diagonal)
     while cholesky.size < most and (left := float(cholesky.left.sum())) > share * trace:
@@ -198,30 +197,18 @@ def pair_products(
 ) -> tuple[Array, Array]:
     """Return half the slopes (a, q) and (b, q) of `sum_ij gamma_ij k(left_i, right_j)`.
 
-    Multiplied by the rows of X, they are parts of Phi W. `gamma` (a, b) is held fixed, and may be
-    overwritten, as may be `values`, the kernel matrix if it is at hand.
+    Multiplied by the rows of X, they are parts of Phi W. `gamma` (a, b) is held fixed; `values` may
+    be overwritten: the kernel matrix, if it is at hand.
     """
     of_left, of_right = np.zeros_like(left), np.zeros_like(right)
-    for weight, term in kernel.terms:
-        rate = term.value_per_unit_slope if len(kernel.terms) == 1 else None
-        if values is not None and rate is not None:  # f' is a multiple of f
-            psi, factor = np.multiply(gamma, values, out=values), term.amplitude / rate / 2
-        else:
-            beta = term.pairing.between(left, right)
-            psi, factor = term.unit_slope(beta, out=beta), weight * term.amplitude / 2
-            psi *= gamma
-        coupling, degree = factor * term.pairing.coupling, factor * term.pairing.degree
-        of_left += left.dtype.type(coupling) * (psi @ right)
-        of_right += left.dtype.type(coupling) * (psi.T @ left)
+    for psi, *factors in slope_terms(kernel, left, right, gamma, values):
+        coupling, degree = (left.dtype.type(factor / 2) for factor in factors)
+        of_left += coupling * (psi @ right)
+        of_right += coupling * (psi.T @ left)
         if degree:
-            of_left += left.dtype.type(degree) * psi.sum(axis=1)[:, None] * left
-            of_right += left.dtype.type(degree) * psi.sum(axis=0)[:, None] * right
+            of_left += degree * psi.sum(axis=1)[:, None] * left
+            of_right += degree * psi.sum(axis=0)[:, None] * right
     return of_left, of_right
-
-
-def _own_kernel(kernel: Kernel, Z: Array) -> Array:
-    """Return the kernel (n,) of each row of Z (n, q) with itself."""
-    return np.asarray(sum(w * term.value(term.pairing.own(Z)) for w, term in kernel.terms))
 
 
 def _target(piece: LoadedShard) -> tuple[Array, Array]:

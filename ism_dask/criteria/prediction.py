@@ -9,6 +9,7 @@ regression of Y (n, r) is `F = lambda tr(Y^T (K + n lambda I)^-1 Y)`, and the cr
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -212,26 +213,15 @@ class RidgeRegression:
         return np.matmul(alpha * signs, alpha.T, out=memory)
 
     def _product(self, Z: Array, K: Array, gamma: Array, X: Array, right: Array) -> Array:
-        """Return Phi W (d, q) if `right` is `X W`, and Phi (d, d) if it is X; Gamma is overwritten.
+        """Return Phi W (d, q) if `right` is `X W`, and Phi (d, d) if it is X; K is overwritten.
 
         Z (n, q) and K are those of `_factor`.
         """
-        terms = self.kernel.terms
         moved = np.zeros_like(right)
-        for weight, term in terms:
-            psi = gamma if len(terms) == 1 else gamma.copy()
-            rate = term.value_per_unit_slope
-            if rate is not None and len(terms) == 1:
-                # f' is a multiple of f, which is at hand.
-                psi *= K
-                factor = term.amplitude / rate
-            else:
-                beta = term.pairing.between(Z, Z)
-                psi *= term.unit_slope(beta, out=beta)
-                factor = weight * term.amplitude
-            moved += (factor * term.pairing.coupling) * (psi @ right)
-            if term.pairing.degree:
-                moved += (factor * term.pairing.degree) * (psi.sum(axis=1)[:, None] * right)
+        for psi, coupling, degree in slope_terms(self.kernel, Z, Z, gamma, K):
+            moved += coupling * (psi @ right)
+            if degree:
+                moved += degree * (psi.sum(axis=1)[:, None] * right)
         return np.asarray(X.T @ moved)
 
     def sums(self, columns: Array) -> Array:
@@ -241,3 +231,22 @@ class RidgeRegression:
         """
         signs = np.ones(columns.shape[-1]) if self.signs is None else self.signs
         return np.stack([columns @ np.maximum(each, 0.0) for each in (signs, -signs)])
+
+
+def slope_terms(
+    kernel: Kernel, left: Array, right: Array, gamma: Array, values: Array | None
+) -> Iterator[tuple[Array, float, float]]:
+    """Yield `gamma` (a, b) times the slopes of projected rows (a, q) and (b, q), for each term.
+
+    Beside these products are their factors in the `coupling` and the `degree` of the pairing.
+    `values` may be overwritten: the kernel matrix, if it is at hand.
+    """
+    for weight, term in kernel.terms:
+        rate = term.value_per_unit_slope if len(kernel.terms) == 1 else None
+        if values is not None and rate is not None:  # f' is a multiple of f
+            psi, factor = np.multiply(gamma, values, out=values), term.amplitude / rate
+        else:
+            beta = term.pairing.between(left, right)
+            psi, factor = term.unit_slope(beta, out=beta), weight * term.amplitude
+            psi *= gamma
+        yield psi, factor * term.pairing.coupling, factor * term.pairing.degree

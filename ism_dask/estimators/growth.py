@@ -6,7 +6,6 @@ width and the ridge without favour, and tell whether another W, such as a networ
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import cached_property, partial, reduce
 from itertools import pairwise
@@ -112,7 +111,7 @@ def climbed(
     X, (d, q) = pool.X.astype(np.float64), W.shape
     is_few = len(every) < MANY_ROWS
     # Tasks of a cluster would take longer for few rows.
-    with on_this_machine() if is_few else nullcontext():
+    with on_this_machine(is_few):
         regression = landmark_regression(
             rows, target, exact, W, most=most, pool=pool, numbers=numbers
         )

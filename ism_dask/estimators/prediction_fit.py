@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -52,7 +51,7 @@ def fit_prediction(problem: SupervisedProblem) -> dict[str, Any]:
     time_limit, is_new = TimeLimit(solver.max_seconds, saved_fit), problem.earlier is None
     climb = partial(_last_steps, max_iter=solver.max_iter, saved_fit=saved_fit)
     # Tasks of a cluster would take longer for few rows.
-    with on_this_machine() if problem.X.shape[0] < MANY_ROWS else nullcontext():
+    with on_this_machine(problem.X.shape[0] < MANY_ROWS):
         rows, q = _first_rows(problem, time_limit)
         # The evidence of a sample chooses dimension, start, width and ridge. Rows that W has not
         # seen make this choice more cautious; rows that join choose the last three anew.
@@ -71,14 +70,14 @@ def fit_prediction(problem: SupervisedProblem) -> dict[str, Any]:
 def training_rows(problem: SupervisedProblem) -> TrainingRows:
     """Return the prepared rows of a problem, with all features."""
     kernel, seed = as_kernel(problem.parameters.kernel), seed_of(problem.parameters.random_state)
-    with on_this_machine() if fits_memory(problem.X.shape) else nullcontext():
+    with on_this_machine(fits_memory(problem.X.shape)):
         prepared, targets = problem.prepared(kernel), problem.targets
         return TrainingRows(prepared, targets, problem.weights, kernel, seed, groups=problem.groups)
 
 
 def with_features(problem: SupervisedProblem, rows: TrainingRows, chosen: Array) -> TrainingRows:
     """Return the rows of a problem with the features alone for which `chosen` (d,) is true."""
-    with on_this_machine() if fits_memory(problem.X.shape) else nullcontext():
+    with on_this_machine(fits_memory(problem.X.shape)):
         return replace(rows, prepared=problem.prepared(rows.kernel, chosen))
 
 

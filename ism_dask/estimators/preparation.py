@@ -15,7 +15,12 @@ from ism_dask.estimators.input_rows import is_lazy, row_order
 from ism_dask.gamma.base import repeated_rows
 from ism_dask.gamma.side_information import SideRegression
 from ism_dask.kernels import Kernel
-from ism_dask.linalg.subspaces import axes_outside, canonical_signs, nearest_orthonormal
+from ism_dask.linalg.subspaces import (
+    axes_outside,
+    canonical_signs,
+    most_constant,
+    nearest_orthonormal,
+)
 from ism_dask.rows.raw import (
     LARGE,
     MANY_ROWS,
@@ -140,12 +145,8 @@ class Prepared:
         return nearest_orthonormal(varying.T)
 
     def coordinates(self, components: Array) -> Array:
-        """Return the W (r + s, q) that `lift` maps to the components (q, d) of a fit.
-
-        W uses up to s = q + 1 directions in which the rows are constant, as in a fit.
-        """
-        q = len(components)
-        size = self.n_varying + min(self.n_constant, q + 1)
+        """Return the W (r + s, q) that `lift` maps to the components (q, d) of a fit."""
+        size = self.n_varying + min(self.n_constant, most_constant(len(components)))
         return np.asarray(self.lift(np.eye(size)) @ components.T)
 
     def orthonormal(self, components: Array) -> Array:

@@ -8,7 +8,6 @@ by the others, choose the width and the ridge without favour.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -83,7 +82,7 @@ def prediction_targets(
 def _target(name: str, y: Array, reading: str, counts: Array, dependence: Dependence) -> Target:
     """Return the target of y as `reading` says, and of what X W is not to predict."""
     explained = dependence.explained if isinstance(dependence, AvoidingDependence) else dependence
-    U = _columns(explained)
+    U = explained.scaled_factor
     if reading in NUMERIC_KERNELS:
         U = _leading(U, counts, min(RULES.law_functions, U.shape[1]))
     U = _oriented(U) if reading == "linear" else U
@@ -99,7 +98,7 @@ def _target(name: str, y: Array, reading: str, counts: Array, dependence: Depend
     keys = (keys if reading in CLASS_TARGETS else _oriented(keys))[:, 0]
     if not isinstance(dependence, AvoidingDependence):
         return Target(name, Y, keys)
-    S = _unit(_columns(dependence.avoided), counts)
+    S = _unit(dependence.avoided.scaled_factor, counts)
     signs = np.repeat([1.0, -dependence.weight], [Y.shape[1], S.shape[1]])
     return Target(name, np.hstack([Y, S]), keys, signs)
 
@@ -118,11 +117,6 @@ def _leading(U: Array, counts: Array, number: int) -> Array:
     """Return the leading functions (n, number) of rows that count by `counts` (n,)."""
     centred = centred_by(U.astype(np.float64), counts)
     return np.asarray(centred @ largest_pairs(centred.T @ (counts[:, None] * centred), number)[1])
-
-
-def _columns(dependence: Dependence) -> Array:
-    gamma = dependence.gamma
-    return gamma.factor(dependence.facts) * np.sqrt(np.abs(gamma.signs))
 
 
 def _unit(U: Array, counts: Array) -> Array:
@@ -248,7 +242,7 @@ class TrainingRows:
         facts = (self.weights, self.groups)
         weights, groups = (None if fact is None else fact[rows] for fact in facts)
         # A cluster need not send rows that are here.
-        with on_this_machine() if self._are_here else nullcontext():
+        with on_this_machine(self._are_here):
             X = (shards or self._precise).rows(rows)
         return RowsInMemory(X, target.Y[rows], weights, groups, rows)
 

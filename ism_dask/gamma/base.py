@@ -99,6 +99,11 @@ class Dependence:
         return self.gamma.factor(self.facts)
 
     @property
+    def scaled_factor(self) -> Array:
+        """U (n, r) with each column times the root of the size of its sign."""
+        return self.factor * np.sqrt(np.abs(self.gamma.signs))
+
+    @property
     def weighted(self) -> tuple[Gamma, Array]:
         """Gamma and its facts, where a row of weight 2 counts as two rows.
 

@@ -55,10 +55,10 @@ class SideInformation:
         labels, numbers = np.empty((n_rows, 0), dtype=np.intp), np.empty((n_rows, 0))
         for values in _columns(name, s, n_rows):
             distinct = np.unique(values if weights is None else values[weights > 0])
-            is_whole = distinct.dtype.kind not in "iuf" or (
+            are_classes = distinct.dtype.kind not in "iuf" or (
                 len(distinct) <= MAX_WHOLE_CLASSES and (distinct == np.floor(distinct)).all()
             )
-            if is_whole:
+            if are_classes:
                 codes = np.unique(values, return_inverse=True)[1]
                 labels = np.column_stack([labels, codes])
             else:
@@ -127,7 +127,7 @@ class SideRegression:
     def on_side(cls, side: Dependence) -> SideRegression:
         """Return the regression on s, where rows count by their weights."""
         counts = np.ones(len(side.facts)) if side.weights is None else side.weights
-        return cls(centred_by(side.factor * np.sqrt(side.gamma.signs), counts), counts)
+        return cls(centred_by(side.scaled_factor, counts), counts)
 
     def fit(self, cross: Array, squares: Array) -> tuple[Array, Array, Array]:
         """Return regressions on the factor of k columns: coefficients, parameters and scores.

@@ -103,7 +103,7 @@ def factor_of_target(y: Array, target: str, kernel: str, rng: np.random.Generato
     dependence = target_dependence(y, target)
     if kernel == "distance" and dependence.classes is None:
         return thin_factor("`y`", standardise_target(y), TEST_KERNELS[kernel], rng)
-    factor = dependence.gamma.factor(dependence.facts) * np.sqrt(dependence.gamma.signs)
+    factor = dependence.scaled_factor
     return np.asarray(factor - factor.mean(axis=0), dtype=np.float64)
 
 

@@ -78,6 +78,10 @@ class Kernel(ABC):
             K = value if K is None else np.add(K, value, out=K)
         return cast("Array", K)
 
+    def own(self, Z: Array) -> Array:
+        """Return the kernel (n,) of each of the projected rows Z (n, q) with itself."""
+        return np.asarray(sum(w * term.value(term.pairing.own(Z)) for w, term in self.terms))
+
     def linearised(self) -> Kernel:
         """Return the kernel with the constant slope that Phi0, the matrix of the start, uses."""
         return self.mapped(lambda term: term if term.constant_slope else Linearised(term))

@@ -80,7 +80,7 @@ def tangent(W: Array, Z: Array) -> Array:
 def relative_residual(W: Array, product: Array) -> float:
     """Return `||P - W (W^T P)|| / ||P||` for P = Phi W (d, k), or 0 if P = 0."""
     norm = float(np.linalg.norm(product))
-    return float(np.linalg.norm(product - W @ (W.T @ product))) / norm if norm > 0 else 0.0
+    return float(np.linalg.norm(tangent(W, product))) / norm if norm > 0 else 0.0
 
 
 def centred_by(U: Array, weights: Array) -> Array:
@@ -159,6 +159,11 @@ class RowSpace:
                 chosen = np.column_stack([chosen, direction])
                 remainder -= np.outer(remainder @ direction, direction)
         return np.asarray(null_space @ chosen)
+
+
+def most_constant(q: int) -> int:
+    """Return how many constant directions W may use: its q columns, and one for the eigengap."""
+    return q + 1
 
 
 def axes_outside(basis: Array, count: int) -> Array:

@@ -93,12 +93,12 @@ def is_dask(X: Any) -> bool:
     return dask.base.is_dask_collection(X) and hasattr(X, "to_delayed") and hasattr(X, "dtype")
 
 
-def on_this_machine() -> AbstractContextManager[None]:
-    """Run tasks in this process in the block, even if a cluster is active.
+def on_this_machine(are_few: bool = True) -> AbstractContextManager[None]:
+    """Run tasks in this process in the block if the rows are few, even if a cluster is active.
 
     For few rows, that is faster than to send tasks to a cluster.
     """
-    return bound(_IN_PROCESS, True)
+    return bound(_IN_PROCESS, are_few or _IN_PROCESS.get())
 
 
 def cluster() -> Any:

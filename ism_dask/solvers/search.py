@@ -13,7 +13,7 @@ from ism_dask._types import Array
 from ism_dask.engines import DeclinedError, Engine, EngineOptions, Problem, first_that_serves
 from ism_dask.engines.base import PhiEvaluation, ProductEvaluation
 from ism_dask.kernels.base import check_finite
-from ism_dask.linalg.subspaces import RowSpace
+from ism_dask.linalg.subspaces import RowSpace, most_constant
 from ism_dask.records.checkpoint import CheckpointedFit
 from ism_dask.records.iteration import RESIDUAL, Solution, State
 from ism_dask.solvers.ascent import Precondition, ascend
@@ -199,11 +199,6 @@ class Search:
     def _is_published(self) -> bool:
         """Whether a number as `tol` ends the run."""
         return self.solver.tol is not None
-
-
-def most_constant(q: int) -> int:
-    """Return how many constant directions W may use: its q columns, and one for the eigengap."""
-    return q + 1
 
 
 def inverse_gaps(phi: Array, W: Array, eigenvalues: Array) -> Precondition:
