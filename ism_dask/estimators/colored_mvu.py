@@ -30,9 +30,9 @@ from ism_dask.estimators.input_rows import (
 )
 from ism_dask.estimators.unfolding_input import (
     SIDE_TARGETS,
+    all_rows_in_memory,
     checked_side,
     mean_and_deviation,
-    rows_in_memory,
     side_kernel,
     sizes,
 )
@@ -166,7 +166,7 @@ default "auto"
             Side information, read as `target` says. A factor may be sparse.
         """
         self._check_parameters()
-        rows = rows_in_memory(X)
+        rows = all_rows_in_memory(X)
         X = check_rows(self, rows, ensure_min_features=1)
         X, gaps = without_gaps(self.missing, X, getattr(rows, "columns", ()))
         validate_data(self, rows, skip_check_array=True)
@@ -235,7 +235,7 @@ default "auto"
         # The program for K, its leading eigenvectors as coordinates, and the refinement of these.
         side = side_kernel(n, None if y is None else y[order], self.target)
         nodes, nu = side.summed(node, len(first)), float(self.nu)
-        basis = smooth_basis(graph, m, least=q)
+        basis = smooth_basis(graph, m, q)
         program = solved_program(graph, basis, nodes, nu)
         eigenvalues, vectors = (each[..., ::-1] for each in scipy.linalg.eigh(program.A))
         eigenvalues = np.where(eigenvalues > _ROUNDING * eigenvalues[0], eigenvalues, 0.0)

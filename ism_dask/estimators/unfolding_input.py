@@ -30,7 +30,7 @@ _FACTOR = "factor"
 SIDE_TARGETS = ("auto", *TARGETS, _FACTOR)
 
 
-def rows_in_memory(X: Any) -> Any:
+def all_rows_in_memory(X: Any) -> Any:
     """Return the rows of a Dask array or of an opened data set, or X itself, as it is in memory.
 
     Raise a MemoryError before rows are read that do not fit into memory with their copies.

@@ -251,7 +251,7 @@ def _automatic_target(y: Array) -> str:
     return classes
 
 
-def normal_scores(y: Array, weights: Array | None = None) -> Array:
+def normal_scores(y: Array, weights: Array | None) -> Array:
     """Return numbers y (n,) or (n, t) as the values that normal numbers of their ranks would have.
 
     Outlying and skewed numbers then rule no sum. Equal numbers have equal scores.

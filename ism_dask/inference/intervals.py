@@ -97,7 +97,7 @@ class Intervals:
         fitted: PredictiveIKDR,
         replicates: Sequence[Array],
         pvalues: Array,
-        doubts: tuple[str, ...] = (),
+        doubts: tuple[str, ...],
     ) -> Intervals:
         """Return the intervals that replicates (q, d), for X in its own units, give."""
         W, shares = fitted.components_, fitted.feature_importances_

@@ -51,9 +51,9 @@ class CheckpointedFit:
 
     Parameters
     ----------
-    known : Checkpoint, optional
+    saved : Checkpoint, optional
         The checkpoint of an interrupted fit with the same rows and parameters.
-    keep : callable, optional
+    save : callable, optional
         Called with the new checkpoint whenever there is one, to save it.
 
     Attributes
@@ -66,11 +66,11 @@ class CheckpointedFit:
 
     def __init__(
         self,
-        known: Checkpoint | None = None,
-        keep: Callable[[Checkpoint], None] | None = None,
+        saved: Checkpoint | None = None,
+        save: Callable[[Checkpoint], None] | None = None,
     ) -> None:
-        self.checkpoint = Checkpoint() if known is None else known
-        self._save = keep
+        self.checkpoint = Checkpoint() if saved is None else saved
+        self._save = save
         self._next_run = 0
         runs = [run for run in self.checkpoint.runs if run is not None]
         seconds = [record.seconds for run in runs for record in run.history[-1:]]
@@ -79,7 +79,7 @@ class CheckpointedFit:
         self.earlier_seconds = max(seconds, default=0.0)
 
     def next_run(
-        self, report: Callable[[State], None] | None = None
+        self, report: Callable[[State], None] | None
     ) -> tuple[State | None, Callable[[State], None]]:
         """Return the last state of the next solver run, if there is one, and a function of others.
 

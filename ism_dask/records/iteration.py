@@ -113,10 +113,10 @@ class State:
         objective: float,
         residual: float,
         *,
+        settled: bool,
         following: float = np.nan,
         limit: float = 0.0,
         slack: float = 0.0,
-        settled: bool = False,
         curvature: Sequence[tuple[Array, Array]] = (),
     ) -> Self:
         """Return the state after a step to another W; the driver adds the seconds.

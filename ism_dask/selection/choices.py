@@ -144,7 +144,7 @@ def _improved(choice: Choice, steps: int) -> Choice:
 # By unseen rows.
 
 
-def choose(choice: Choice, few_of: Array | None = None, *, tries_scales: bool = False) -> Choice:
+def choose(choice: Choice, few_of: Array | None, *, tries_scales: bool) -> Choice:
     """Return the choice by evidence, made more cautious as far as unseen rows ask for it.
 
     With a matrix `few_of` (r, d), which turns coordinates into features, few features are tried;

@@ -149,7 +149,7 @@ def _insignificant(
     return order[:count]
 
 
-def marginal_shares(columns: Array, Y: Array, weights: Array | None = None) -> Array:
+def marginal_shares(columns: Array, Y: Array, weights: Array | None) -> Array:
     """Return the share (d,) of Y (n, m) that a cubic polynomial of each column (n, d) explains.
 
     Columns count by the normal scores of their ranks, so that no value is far from the others. Rows

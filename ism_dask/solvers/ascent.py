@@ -236,7 +236,7 @@ def lbfgs_ascent(
     evaluate: Callable[[Array], _Value],
     W: Array,
     now: _Value,
-    precondition: Precondition | None = None,
+    precondition: Precondition | None,
     curvature: Curvature | None = None,
 ) -> Iterator[tuple[Array, _Value]]:
     """Yield points (d, k) with orthonormal columns, J growing from one to the next.

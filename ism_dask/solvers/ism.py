@@ -277,7 +277,7 @@ def solution_at(  # noqa: PLR0917
     operator: Operator,
     W: Array,
     status: Status,
-    history: tuple[Record, ...] = (),
+    history: tuple[Record, ...],
     evaluation: AnyEvaluation | None = None,
     following: float = np.nan,
 ) -> Solution:

@@ -156,7 +156,7 @@ class SmoothBasis:
     vectors: Array
 
 
-def smooth_basis(graph: NeighbourGraph, m: int, least: int = 1) -> SmoothBasis:
+def smooth_basis(graph: NeighbourGraph, m: int, least: int) -> SmoothBasis:
     """Return the smoothest functions on the rows of a connected graph: m of them, if possible.
 
     Where an eigenvalue has vectors on both sides of the cut behind the first m, the cut moves to

@@ -111,7 +111,7 @@ def _steps(checkpoint):
 
 def test_only_the_first_fit_of_a_block_is_journaled():
     saved, (make, X, y) = [], FITS["exact"]
-    with saving_checkpoints(CheckpointedFit(keep=saved.append)):
+    with saving_checkpoints(CheckpointedFit(save=saved.append)):
         make().fit(X, y)
         first = len(saved)
         again = make().fit(X, y)

@@ -54,7 +54,8 @@ def test_what_is_said_of_replicates(fitted, mixed):
     near = W + 0.1 * np.random.default_rng(2).normal(size=(39, *W.shape))
     # Its features in another order and with other signs are the same ones.
     given = [each[::-1] * [[-1], [2]] for each in near] if mixed else near
-    result = Intervals.from_replicates(fitted, [each / fitted.scale_ for each in given], np.ones(5))
+    replicates = [each / fitted.scale_ for each in given]
+    result = Intervals.from_replicates(fitted, replicates, np.ones(5), ())
     distances = [subspace_distance(W.T, each.T) for each in near]
     assert_allclose(result.standardized_distances, distances)
     # Of 40 distances in all, a new one is below the second or above the last but one with
