@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
+from ism_dask.words import count_noun
+
 # A new feature hardly matters to J if its eigenvalue is a smaller share of the largest one.
 _LEAST_SHARE = 1e-3
 # A negative eigengap is rounding if it is a smaller share of the largest eigenvalue.
@@ -101,11 +103,6 @@ _ENDINGS = {
         "take fewer `n_eigenvectors` or more `n_neighbors`",
     ),
 }
-
-
-def count_noun(number: int, what: str) -> str:
-    """Return a count with its noun, such as 1 round or 1,200 rounds."""
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def components_advice(eigenvalues: Sequence[float], eigengap: float) -> str:

@@ -24,7 +24,7 @@ from flows.cli import compute, run_file, services, stored
 from flows.cli.options import Command, CommandGroup, with_options
 from flows.errors import FailureAnswered, FlowError, Interrupted, SettingsError
 from flows.progress.interrupts import INTERRUPTED, exit_process, install_signal_handlers
-from flows.text import printable
+from ism_dask.words import printable
 
 # The base class of Typer's errors for a wrong command line; Typer exports only subclasses of it.
 _CommandLineError: Any = typer.BadParameter.__mro__[1]

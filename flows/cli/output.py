@@ -16,9 +16,9 @@ from rich.table import Table
 from flows.errors import FailureAnswered
 from flows.progress.watching import watch_progress
 from flows.settings.fields import output_setting
-from flows.text import printable
 from ism_dask.observe.progress import TimeLeft
 from ism_dask.observe.progress_bar import bar_columns
+from ism_dask.words import printable
 
 if TYPE_CHECKING:
     from flows.reports.blocks import Fact, Summary

@@ -13,8 +13,7 @@ from flows.cli.options import Plain, Replace, RunName, check_free
 from flows.cli.output import Output, print_summary
 from flows.errors import SettingsError
 from flows.settings.base import IngestSettings, TransformSettings
-from flows.text import byte_size
-from ism_dask.status import count_noun
+from ism_dask.words import byte_size, count_noun
 
 if TYPE_CHECKING:
     from flows.results.runs import IngestResult

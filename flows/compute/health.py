@@ -17,7 +17,7 @@ from flows.compute.places import ClusterAddress
 from flows.errors import ClusterLost, FlowError
 from flows.progress.watching import repeated
 from ism_dask.observe.progress import duration
-from ism_dask.status import count_noun
+from ism_dask.words import count_noun
 from storage.errors import StorageError
 
 # Name of the Dask span that holds all our computations.

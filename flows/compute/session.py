@@ -21,7 +21,7 @@ from flows.compute.health import SPAN, Watchdog
 from flows.compute.places import ClusterAddress, DaskCluster, cluster_place
 from flows.errors import FlowError
 from flows.progress.watching import progress_log, report_progress
-from ism_dask.status import count_noun
+from ism_dask.words import count_noun
 
 # Seconds within which a lost cluster has to be back, and seconds between two attempts to join it.
 _REJOIN_SECONDS, _RETRY_SECONDS = 120.0, 1.0

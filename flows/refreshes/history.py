@@ -13,7 +13,7 @@ from flows.reports.pictures import Figure, drawn_by_date
 from flows.results.refresh import FAILED, ROLLED_BACK, SUSPICIOUS, RefreshResult
 from flows.results.runs import largest
 from flows.runs.published import History
-from flows.text import new_feature, number, share
+from ism_dask.words import new_feature, number, share
 from storage import Model, StorageError, load_model, model_hash, refreshed_names
 from storage.errors import did_you_mean
 

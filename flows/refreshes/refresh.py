@@ -38,6 +38,7 @@ from storage import (
     StorageError,
     load_model,
     model_hash,
+    open_run,
     refresh_run,
     refreshed_names,
     saved_run_path,
@@ -92,11 +93,15 @@ def check_refreshable(plan: RunFile) -> str:
             "run",
         )
     if saved_run_path(name) is not None and not history.file:
-        raise FlowError(
-            f"there is a run {name!r} already, which no refresh has made; choose another `run`, or "
-            f"remove it with `ism-dask remove run:{name}`"
-        )
+        raise _not_ours(name)
     return name
+
+
+def _not_ours(run: str) -> FlowError:
+    return FlowError(
+        f"there is a run {run!r} already, which no refresh has made; choose another `run`, or "
+        f"remove it with `ism-dask remove run:{run}`"
+    )
 
 
 def _file_of(plan: RunFile) -> str:
@@ -127,23 +132,29 @@ def _refreshed(settings: RefreshSettings, history: History) -> RefreshResult:
     assert plan.limits is not None
     # All settings of table and fit that decide the result.
     decided = {"data": deciding(plan.ingest), "fit": deciding(plan.settings)}
-    data = ingest_changed(plan.ingest)
-    last, schema = history.last_made, dumps(data.info.table and data.info.table["schema"])
+    last = history.last_made
+    data = ingest_changed(plan.ingest, replaces=last.dataset if last else "")
+    schema = dumps(data.info.table and data.info.table["schema"])
     source = sha256(f"{data.data_hash}{schema}".encode()).hexdigest()
     # The last result is void if its run was removed, or if another fit has replaced it.
     valid = history.published or (last and last.state == SUSPICIOUS)
     if last and valid and (last.source, last.settings, settings.force) == (source, decided, False):
         return _unchanged(settings, history, last)
     published = None if saved_run_path(name) is None else load_model(name)
-    run = refresh_run(name, 1 + len(history.runs))
-    fit_settings, start = _fit_settings(plan.stored_as(data.info.folder), run, data, published)
+    run, current = refresh_run(name, 1 + len(history.runs)), history.published or name
+    # A refresh that was killed may have saved it.
+    if saved_run_path(run) is not None and open_run(run).config["dataset"] != data.info.folder:
+        raise _not_ours(run)
+    before = next((each for each in history.records if each.run == current), None)
+    # What other settings have chosen is no start.
+    start = published if before is not None and before.settings == decided else None
+    fit_settings, start = _fit_settings(plan.stored_as(data.info.folder), run, data, start)
     fitted, new, rows = fit_and_save(fit_settings, data, start)
     comparison, equal = None, share_of_equal_rows(rows, label_of(data, fit_settings).y)
     if published is not None:
         report_progress(0.97, "compare with the published run")
-        current = history.published or name
-        before = next((each.equal_rows for each in history.records if each.run == current), 0.0)
-        comparison = compare(current, published, new, rows, plan.limits, equal_rows=(before, equal))
+        shares = before.equal_rows if before else 0.0, equal
+        comparison = compare(current, published, new, rows, plan.limits, equal_rows=shares)
     outcome: dict[str, Any] = {"reasons": doubts(fitted, comparison)}
     state = SUSPICIOUS if outcome["reasons"] else PUBLISHED
     if state == PUBLISHED:
@@ -187,22 +198,18 @@ def _unchanged(settings: RefreshSettings, history: History, last: RefreshResult)
 def _fit_settings(
     plan: RunFile, run: str, data: Dataset, published: Model | None
 ) -> tuple[FitSettings, Model | None]:
-    """Return the settings of the fit `run`, and the published model to start from.
+    """Return the settings of the fit `run`, and the model to start from.
 
-    It starts from that if the columns are the same, and the number of new features.
+    That is the published one, fitted with the same settings, if the columns are the same.
     """
     assert isinstance(plan.settings, FitSettings)
     settings = replace(plan.settings, run=run, force=True)
     if published is None or published.feature_names != data.feature_names:
         return settings, None
-    if settings.n_components not in (None, published.n_components):
-        return settings, None
-    settings = replace(settings, n_components=published.n_components)
-    # Its criterion chose that W, and fitted it.
-    stayed = published.metrics["status"] == Status.START.value
-    if stayed or published.config["criterion"] != settings.criterion:
-        return settings, None
-    return replace(settings, start_from=plan.settings.run), published
+    q = published.n_components
+    if published.metrics["status"] == Status.START.value:  # its criterion has not fitted that W
+        return replace(settings, n_components=q), None
+    return replace(settings, n_components=q, start_from=plan.settings.run), published
 
 
 def write_outputs(

@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from ism_dask.status import count_noun
+from ism_dask.words import count_noun
 
 if TYPE_CHECKING:
     from flows.reports.pictures import Figure

@@ -13,9 +13,8 @@ from flows.reports.fit_quality import fit_quality
 from flows.reports.fits import chosen_start, data_in_short, data_subject, objective
 from flows.reports.pictures import drawn
 from flows.results.runs import CrossvalResult, FoldMeasures
-from flows.text import number, share
 from ism_dask.pictures import drawing
-from ism_dask.status import count_noun
+from ism_dask.words import count_noun, number, share
 from storage import Model
 
 # The baselines that the first sentence of a page names.

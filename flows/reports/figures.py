@@ -12,9 +12,8 @@ import numpy as np
 from flows.reports.blocks import say
 from flows.reports.pictures import Figure, draw_lines, drawn, height_of_rows, image_of_weights
 from flows.results.runs import ClusterResult, FitResult, largest
-from flows.text import new_feature, number
 from ism_dask.pictures import drawing
-from ism_dask.status import count_noun
+from ism_dask.words import count_noun, new_feature, number
 from storage import Model
 
 # How many new features are shown, how many weights of each, and along how many the label is drawn;

@@ -9,7 +9,8 @@ from typing import Any
 from flows.reports.blocks import Fact, say, sentences
 from flows.results.runs import ClusterResult, CrossvalResult, FitEnding, FitResult
 from ism_dask.records.iteration import ANGLE, RESIDUAL
-from ism_dask.status import Status, count_noun
+from ism_dask.status import Status
+from ism_dask.words import count_noun
 
 # Above this residual W is no stationary point; a fit that stops at the default tolerance has some
 # hundredths.

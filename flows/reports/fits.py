@@ -19,11 +19,11 @@ from flows.results.runs import (
     Selection,
     largest,
 )
-from flows.text import new_feature, number, share
 from ism_dask.linalg.subspaces import subspace_shares
 from ism_dask.pictures import drawing
 from ism_dask.records.fit_report import FEW, SCALES
-from ism_dask.status import Status, count_noun
+from ism_dask.status import Status
+from ism_dask.words import count_noun, new_feature, number, share
 from storage import Model
 
 # Columns in the table of the largest shares, and the title of the column of weights.

@@ -22,7 +22,7 @@ from flows.reports.pictures import Figure, escape
 from flows.reports.summary import INDEX_COLUMNS, View, run_cells, summary_of
 from flows.results.runs import FitResult
 from flows.settings.fields import check_suffix
-from flows.text import byte_size, printable
+from ism_dask.words import byte_size, printable
 from storage import Model, StorageError, list_runs, report_path, reports_folder
 from storage.atomic import make_folder, replace_synced
 

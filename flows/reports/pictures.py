@@ -23,9 +23,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from flows.errors import ALTERED, FlowError
-from flows.text import number, printable
 from ism_dask._types import Array
 from ism_dask.pictures import drawing
+from ism_dask.words import number, printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Canvas

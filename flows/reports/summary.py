@@ -22,8 +22,7 @@ from flows.results.runs import ClusterResult, CrossvalResult, FitResult, RunResu
 from flows.settings.fields import command_words
 from flows.settings.run_file import FLOWS
 from flows.settings.runs import SavedRunSettings
-from flows.text import byte_size, number
-from ism_dask.status import count_noun
+from ism_dask.words import byte_size, count_noun, number
 from storage import Model, Run, load_model, open_run
 from storage.runs import MODELS
 

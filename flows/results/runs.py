@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 
 from ism_dask.records.fit_report import Avoidance, DimensionTrial
 from ism_dask.records.iteration import Round
-from ism_dask.status import count_noun
+from ism_dask.words import count_noun
 from storage import Dataset, Model
 
 # Entries of a result that are not among the metrics of its saved run: they have records of their

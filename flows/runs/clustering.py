@@ -18,7 +18,7 @@ from flows.progress.watching import ProgressShare, run_step
 from flows.results.runs import ClusterResult, SeparatingColumn, largest
 from flows.runs.data import (
     Array,
-    check_components,
+    check_columns,
     describe_rows,
     read_rows,
     row_batches,
@@ -38,7 +38,7 @@ from flows.settings.unsupervised import SCORES_SHARE, ClusterSettings, run_to_av
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators.clusterers import ClusteringIKDR
 from ism_dask.gamma.targets import class_dependence
-from ism_dask.status import count_noun
+from ism_dask.words import count_noun
 from storage import Dataset, load_model
 
 # A result lists this many columns that tell the clusters apart.
@@ -48,7 +48,7 @@ _SEPARATING = 10
 def cluster_and_save(settings: ClusterSettings, data: Dataset) -> ClusterResult:
     """Cluster the rows of a stored data set, and save the run."""
     k = count_clusters(settings, data)
-    check_components(settings, data)
+    check_columns(settings, data)
     kernel = settings.kernel.replace("_", "-")
     run = settings.run or f"{data.info.folder}-{settings.paradigm}-{kernel}-k{k}"
     y = PARADIGMS[settings.paradigm].target(settings, data)

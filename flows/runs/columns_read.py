@@ -7,9 +7,8 @@ from itertools import groupby
 
 from flows.reports.blocks import Block, Fact, Summary, Table, say
 from flows.results.runs import IngestResult
-from flows.text import byte_size, shortened
 from ism_dask.gamma.targets import MAX_WHOLE_CLASSES
-from ism_dask.status import count_noun
+from ism_dask.words import byte_size, count_noun, shortened
 from storage.tables.schema import (
     BOOLEAN,
     CATEGORY,

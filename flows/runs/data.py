@@ -101,7 +101,6 @@ class LabelledDataset:
             if settings.criterion == PREDICTION and default <= RULES.most_features:
                 return None
             return min(default, d - 1)
-        check_components(settings, self.data)
         return settings.n_components
 
     def default_name(self, settings: SearchSettings) -> str:
@@ -198,31 +197,26 @@ def label_of(data: Dataset, settings: SearchSettings) -> LabelledDataset:
             f"{data.name} has no labels that W could be fitted to; ingest its table with --label"
         )
     labelled = with_label(data, settings.label, target=settings.target)
-    labelled.count_components(settings)  # called for its error, which says that q is too large
+    check_columns(settings, data)
+    labelled.count_components(settings)  # for its error: a label of numbers has no classes
     if settings.balanced and target_of(labelled.y, settings.target) != "classes":
         raise SettingsError(
             f"`balanced` is for classes, but the label {labelled.label!r} is read as numbers: "
             "leave it out, or choose another label",
             "balanced",
         )
-    d, most = data.X.shape[1], settings.max_features
-    if isinstance(most, int) and most > d:
-        raise SettingsError(
-            f"`max_features` is {most}; {data.name} has {d} columns, expected 1 to {d}",
-            "max_features",
-        )
     return labelled
 
 
-def check_components(settings: SavedRunSettings, data: Dataset) -> None:
-    """Raise a SettingsError if more new features are wanted than a fit to the data can have."""
+def check_columns(settings: SavedRunSettings, data: Dataset) -> None:
+    """Raise a SettingsError if a fit to the data cannot have, or use, so many features."""
     d = data.X.shape[1]
-    if (settings.n_components or 0) >= d > 1:  # no fit takes one column, and says so
-        raise SettingsError(
-            f"`n_components` is {settings.n_components}; {data.name} has {d} columns, "
-            f"expected 1 to {d - 1}",
-            "n_components",
-        )
+    for name, most in (("n_components", d - 1), ("max_features", d)):
+        wanted = getattr(settings, name, None)
+        if isinstance(wanted, int) and wanted > most > 0:  # no fit takes one column, and says so
+            raise SettingsError(
+                f"`{name}` is {wanted}; {data.name} has {d} columns, expected 1 to {most}", name
+            )
 
 
 def with_label(

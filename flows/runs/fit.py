@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from flows.results.runs import Certainty, FitResult, ShareInterval, column_names
 from flows.runs.data import label_of, read_rows, side_labels, store_for_run
 from flows.runs.fitting import FittedModel, described_run, fit, fitted_w, save_fitted
 from flows.runs.resumable import fit_on_cluster, resumable_run
-from flows.settings.runs import DEPENDENCE, FitSettings
+from flows.settings.runs import DEPENDENCE, KERNEL_PARAMETERS, FitSettings
 from ism_dask import Intervals, PredictiveIKDR, intervals
 from ism_dask.estimators.supervised import SupervisedBase
 from ism_dask.selection.rules import RULES
@@ -32,9 +33,11 @@ def fit_and_save(
     `start` is the model that `settings.start_from` names, if the caller has loaded it. Returns the
     result, the model, and the rows (n, d) of the fit, in memory or on disk.
     """
+    if (start := _start(settings, data, start)) is not None:
+        settings = replace(settings, n_components=start.n_components)
     labelled = label_of(data, settings)
     run, y, weights = settings.run or labelled.default_name(settings), labelled.y, data.weights
-    sides, start = side_labels(settings, labelled), _start(settings, data, start)
+    sides = side_labels(settings, labelled)
     part = ProgressShare(stop=_FITTED)
 
     def work() -> tuple[FittedModel[SupervisedBase], Intervals | None]:
@@ -79,8 +82,9 @@ def _start(settings: FitSettings, data: Dataset, start: Model | None) -> Model |
     if settings.start_from is None:
         return None
     start = start or load_model(settings.start_from)
-    criterion, q = start.config.get("criterion", DEPENDENCE), len(start.components)
-    for name, value in (("criterion", criterion), ("n_components", q)):
+    fixed = {name: start.config[name] for name in ("kernel", *KERNEL_PARAMETERS)}
+    fixed["criterion"] = start.config.get("criterion", DEPENDENCE)
+    for name, value in (*fixed.items(), ("n_components", start.n_components)):
         if getattr(settings, name) not in (None, value):
             raise SettingsError(
                 f"`start_from` is {settings.start_from!r}, a fit with `{name}` {value}; give "

@@ -17,7 +17,7 @@ from flows.errors import FlowError, SettingsError
 from flows.progress.watching import ProgressShare, progress_note
 from flows.runs.published import History
 from flows.services.leases import find_lease, list_leases
-from flows.text import byte_size
+from ism_dask.words import byte_size
 from storage import (
     DatasetInfo,
     Problem,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 
 from flows.builtin.catalogue import DATASETS
@@ -13,7 +13,7 @@ from flows.results.runs import IngestResult
 from flows.runs.columns_read import describe_schema, hints
 from flows.settings.base import IngestSettings
 from flows.settings.choices import table_options
-from storage import Dataset, StorageError, TableError
+from storage import Dataset, DatasetNotFound, StorageError, TableError, open_dataset
 from storage.errors import did_you_mean
 from storage.table_ingestion import dataset_name, find_made_from, preview_table, store_unless_stored
 from storage.tables.formats import open_table
@@ -36,12 +36,20 @@ def ingest_table(settings: IngestSettings) -> IngestResult:
     return _result(name, stored_schema(data), data)
 
 
-def ingest_changed(settings: IngestSettings) -> Dataset:
-    """Store a table in the place of what was stored from it before, unless it is the same."""
+def ingest_changed(settings: IngestSettings, replaces: str) -> Dataset:
+    """Store a table in the place of what was stored from it before, unless it is the same.
+
+    The data set `replaces` is of an earlier ingestion; others stay, unless they have a file of it.
+    """
     options = table_options(settings)
     table, name = open_table(settings.dataset, options), _free_name(settings.dataset, settings.name)
-    stored = find_made_from(name, table.versions(), options)
-    return stored or _store(table, name, options, force=True, scheduler=settings.scheduler)
+    if (stored := find_made_from(name, files := table.versions(), options)) is not None:
+        return stored
+    force = settings.force or name == replaces
+    with suppress(DatasetNotFound):
+        made = (open_dataset(name).info.table or {}).get("files", ())
+        force |= not {each["path"] for each in made}.isdisjoint(each.path for each in files)
+    return _store(table, name, options, force=force, scheduler=settings.scheduler)
 
 
 def store_labelled(

@@ -18,7 +18,7 @@ from typing import Any
 from flows.errors import FlowError, RunHeldError
 from flows.progress.watching import repeated
 from flows.services.liveness import SIGN_OF_LIFE, ProcessRecord
-from ism_dask.status import count_noun
+from ism_dask.words import count_noun
 from storage import (
     Checkpoints,
     DamagedStore,

@@ -52,6 +52,9 @@ data_setting = partial(setting, panel="Data")
 kernel_setting = partial(setting, panel="Kernel")
 clusters_setting = partial(setting, panel="Clusters")
 solver_setting = partial(setting, panel="Solver")
+components_setting = partial(
+    solver_setting, None, title="New features, q", flags=("--components", "-q"), ge=1
+)
 run_setting = partial(setting, panel="Run")
 course_setting = partial(run_setting, decides="course")
 saving_setting = partial(run_setting, decides="nothing")

@@ -12,6 +12,7 @@ from flows.errors import SettingsError
 from flows.settings.base import CLUSTER_FILE, DataSettings, import_choices, scheduler_setting
 from flows.settings.fields import (
     check_run_name,
+    components_setting,
     course_setting,
     data_setting,
     kernel_setting,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 # Settings of a fit that name labels beside the one to explain.
 SIDES = ("avoid", "given", "groups")
-_KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
+KERNEL_PARAMETERS = ("sigma", "degree", "offset", "neighbor")
 # The criteria, and what a cross-validation by both of them is called.
 PREDICTION, DEPENDENCE, BOTH = "prediction", "dependence", "both"
 # The criterion that a setting belongs to, if it is one alone.
@@ -47,13 +48,9 @@ class SavedRunSettings(DataSettings):
         None,
         about="The label to explain (face: identity or pose). Default: that of the data set.",
     )
-    n_components: int | None = solver_setting(
-        None,
+    n_components: int | None = components_setting(
         about="How many new features, q. Default: up to six are tried; for dependence, or more "
-        "than seven classes: one fewer than classes, or one for each label that is numbers.",
-        title="New features, q",
-        flags=("--components", "-q"),
-        ge=1,
+        "than seven classes: one fewer than classes, or one for each label that is numbers."
     )
     run: str | None = saving_setting(
         None,
@@ -169,7 +166,7 @@ class SavedRunSettings(DataSettings):
 
     def build_kernel(self) -> Kernel:
         """Return the kernel with the parameters that are set; raise SettingsError for others."""
-        parameters = {name: getattr(self, name) for name in _KERNEL_PARAMETERS}
+        parameters = {name: getattr(self, name) for name in KERNEL_PARAMETERS}
         kernel: Kernel = import_choices().build_kernel(self.kernel, parameters)
         return kernel
 
@@ -287,6 +284,6 @@ class FitSettings(SearchSettings):
     start_from: str | None = solver_setting(
         None,
         about="Start at the W of this run, with its width and ridge, or its kernel parameters; "
-        "criterion and columns must be the same.",
+        "criterion, kernel and columns must be the same.",
         check=check_run_name,
     )

@@ -9,8 +9,8 @@ from flows.errors import SettingsError
 from flows.settings.fields import (
     check_run_name,
     clusters_setting,
+    components_setting,
     data_setting,
-    solver_setting,
     split_names,
 )
 from flows.settings.runs import SavedRunSettings
@@ -38,12 +38,8 @@ class ClusterSettings(SavedRunSettings):
         about="A label to compare with: its classes are counted, and semisupervised uses some. "
         "Default: that of the data set.",
     )
-    n_components: int | None = solver_setting(
-        None,
-        about="How many new features, q. Default: the number of clusters.",
-        title="New features, q",
-        flags=("--components", "-q"),
-        ge=1,
+    n_components: int | None = components_setting(
+        about="How many new features, q. Default: the number of clusters."
     )
     paradigm: str = clusters_setting(
         "unsupervised",

@@ -38,7 +38,8 @@ from ism_dask.rows.raw import column_contributions, filled, project
 from ism_dask.selection.sample import Setting
 from ism_dask.solvers import ISM, Solver
 from ism_dask.solvers.base import as_solver, check_serves
-from ism_dask.status import ComponentsWarning, Status, WeightsWarning, count_noun
+from ism_dask.status import ComponentsWarning, Status, WeightsWarning
+from ism_dask.words import count_noun
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -45,8 +45,9 @@ from ism_dask.rows.shards import Shards
 from ism_dask.solvers import Solver
 from ism_dask.solvers.base import TimeLimit, solver_name
 from ism_dask.solvers.search import Search
-from ism_dask.status import Status, components_advice, count_noun
+from ism_dask.status import Status, components_advice
 from ism_dask.threads import single_threaded_blas
+from ism_dask.words import count_noun
 
 # The graphs of X W, by name, with the guide that makes Gamma of their embedding alone.
 _GRAPHS = {"regularised": ClusterGuide(), "kernel": ClusterGuide(published=True)}

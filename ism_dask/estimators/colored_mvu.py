@@ -37,12 +37,13 @@ from ism_dask.estimators.unfolding_input import (
     sizes,
 )
 from ism_dask.gamma.row_values import on_this_host
-from ism_dask.status import ComponentsWarning, Status, count_noun
+from ism_dask.status import ComponentsWarning, Status
 from ism_dask.threads import single_threaded_blas
 from ism_dask.unfolding.nearest_rows import Placement, precision
 from ism_dask.unfolding.neighbour_graph import neighbour_graph, smooth_basis
 from ism_dask.unfolding.program import GAP, Scales, correlation_with, solved_program
 from ism_dask.unfolding.refinement import CoordinateObjective, along_principal_axes, refine
+from ism_dask.words import count_noun
 
 # Beyond these weights, coordinates leave the range of single precision.
 _WEIGHTS = (1e-20, 1e20)

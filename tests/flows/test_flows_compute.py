@@ -101,6 +101,17 @@ def test_an_option_that_workers_refuse_is_an_error_at_once(local):
 
 
 @pytest.mark.long
+def test_workers_of_our_own_give_the_same(here, local):
+    command = ("crossval", "wine", *PLAIN, "--criterion", "dependence", "--first", 2)
+    alone = here(*command).answer
+    with_workers = here(*command, "--cluster", local)
+    assert with_workers.err == ""
+    for one, two in zip(with_workers.answer["results"], alone["results"], strict=True):
+        assert one["cost"] == pytest.approx(two["cost"], rel=1e-9)
+        assert all(one[key] == two[key] for key in ("fold", "accuracy", "iterations", "engine"))
+
+
+@pytest.mark.long
 def test_workers_of_our_own_are_here_only(local):
     before = _listening()
     with joined_cluster(str(local)):

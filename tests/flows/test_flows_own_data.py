@@ -70,9 +70,17 @@ def test_a_table_of_few_rows_is_fitted_without_intervals_and_is_not_sure(here, s
         assert shown.status == 0, shown.err
         assert "Sure no" in shown.words
         assert "neither unseen rows nor intervals have judged W" in shown.words
-    run = ("--start-from", "few-gaussian-q1", "-q", 2, "--run", "more", "--plain")
-    narrow = here("fit", "few", *run).failed(2)
-    assert "`--start-from` is 'few-gaussian-q1', a fit with `--components` 1" in narrow
+    start = ("fit", "few", "--start-from", "few-gaussian-q1", "--plain")
+    for option, words in {
+        ("-q", "2"): "`--components` 1",
+        ("--kernel", "linear"): "`--kernel` gaussian",
+        ("--sigma", "3"): "`--sigma` None",
+        ("--criterion", "dependence"): "`--criterion` prediction",
+    }.items():
+        message = here(*start, *option, "--run", "more").failed(2)
+        assert f"`--start-from` is 'few-gaussian-q1', a fit with {words}" in message
+    # Its number of new features is that of the run.
+    assert "there is a run 'few-gaussian-q1' already" in here(*start).failed(1)
 
 
 def test_the_label_of_a_stored_table_has_the_name_of_its_column(here, sales, tmp_path):

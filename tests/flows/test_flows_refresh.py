@@ -319,11 +319,35 @@ def test_a_published_run_belongs_to_one_file(here, run_file):
     assert refreshed(here, other)["state"] == "unchanged"
 
 
-def test_a_run_of_that_name_that_is_another_fit_stays(here, run_file, fitted_wine):
-    publish_run(fitted_wine, "sales")
-    saved = model_hash("sales")
-    assert "which no refresh has made" in here("run", run_file, "--plain").failed(1)
-    assert model_hash("sales") == saved
+def test_a_fit_with_other_settings_does_not_start_from_what_the_former_have_chosen(here, run_file):
+    refreshed(here, run_file)
+    write_part(run_file.parent, "b", 40)
+    assert load_model(refreshed(here, run_file)["run"]).config["start_from"] == "sales"
+    run_file.write_text(QUICK_FILE.replace('"polynomial"', '"gaussian"\nsigma = 3'))
+    here("run", run_file, "--plain")  # that W may turn too far to be published
+    model = load_model("sales-0003")
+    assert model.config["start_from"] is None
+    assert model.metrics["fitted_kernel"] == {"name": "gaussian", "sigma": 3.0}
+
+
+@pytest.mark.parametrize("name", ["sales", "sales-0001"])
+def test_a_run_of_that_name_that_is_another_fit_stays(here, run_file, fitted_wine, name):
+    publish_run(fitted_wine, name)
+    saved = model_hash(name)
+    ended = here("run", run_file, "--plain")
+    assert ended.status == 1
+    assert "which no refresh has made" in ended.err
+    assert model_hash(name) == saved
+
+
+def test_a_data_set_of_that_name_that_is_another_table_stays(here, run_file):
+    other = run_file.with_name("other.csv")
+    other.write_text("a,b\n1,2\n3,5\n4,4\n")
+    here("ingest", other, "--name", "shop", "--plain")
+    before = open_dataset("shop").data_hash
+    assert "stored already, from" in here("run", run_file, "--plain").failed(1)
+    assert open_dataset("shop").data_hash == before
+    assert refreshed(here, run_file, "--force")["state"] == "published"
 
 
 # Where a process is killed: in the fit, in the publication, and after it.

@@ -204,6 +204,14 @@ def test_a_browser_shows_the_report_and_loads_nothing(browser, page_of, tmp_path
         assert (brightness > 380) is (scheme == "light")
 
 
+@pytest.mark.usefixtures("_hostile")
+def test_a_browser_runs_nothing_of_a_hostile_name(here, browser):
+    path = Path(here("report", "y", "--json").answer["path"])
+    visit = browser(path.as_uri(), lambda page: page.evaluate("document.scripts.length"))
+    assert (visit.found, visit.complaints) == (0, [])
+    assert [url for url in visit.requests if not url.startswith("data:")] == [path.as_uri()]
+
+
 # Names that a drawing may be given, and how it shows them.
 NAMES = {
     "<script>alert(1)</script>": "<script>alert(1)</script>",

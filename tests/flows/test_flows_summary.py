@@ -19,7 +19,7 @@ from flows.reports.pages import render_markdown, write_report
 from flows.reports.summary import View, summarise, summary_of
 from flows.runs.fit import run_fit
 from flows.settings.runs import FitSettings
-from flows.text import number
+from ism_dask.words import number
 
 KINDS = ("fit", "cluster", "crossval")
 CUT_SHORT = {"converged": False, "status": "max_iter"}

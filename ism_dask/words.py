@@ -1,6 +1,11 @@
-"""Words for numbers and sizes, shared by the terminal, the pages and messages."""
+"""Words for numbers and sizes, shared by messages, the terminal and pages."""
 
 from __future__ import annotations
+
+
+def count_noun(number: int, what: str) -> str:
+    """Return a count with its noun, such as 1 round or 1,200 rounds."""
+    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
 def new_feature(number: int) -> str:
