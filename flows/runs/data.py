@@ -65,8 +65,9 @@ class LabelledDataset:
             if np.isfinite(values).all():
                 return replace(self, y=values[self.y])
         raise SettingsError(
-            f"`label` is {self.label!r}, whose classes are {', '.join(names[:5])}; expected "
-            "numbers that are finite for this `target`. Leave it out, or choose another label",
+            f"`label` has {self.label!r}, whose classes are {', '.join(names[:5])}; expected "
+            "finite numbers for this `target`, or for several labels. Choose another label, or "
+            "leave these out",
             "label",
             "target",
         )
@@ -169,24 +170,19 @@ def store_for_run(settings: RunSettings) -> tuple[RunSettings, Dataset]:
     """
     if not settings.is_table:
         return settings, ensure_stored(settings.dataset, settings.split)
-    # Labels to avoid, that are given, and groups.
-    sides: tuple[str, ...] = ()
-    if isinstance(settings, SearchSettings):
-        sides = tuple(name for side in SIDES for name in split_names(getattr(settings, side)))
-    if sides and settings.label is None:
+    needs_label = isinstance(settings, SearchSettings)
+    if settings.sides and settings.label is None and needs_label:
         raise SettingsError(
-            f"`label` is None, and {', '.join(sides)} are to be avoided, given or groups; name the "
-            "column to explain with --label",
+            f"`label` is None, and {', '.join(settings.sides)} are to be avoided, given or groups; "
+            "name the column to explain with --label",
             "label",
         )
     target = getattr(settings, "target", AUTO)
     kind = target if target in (AUTO, CLASSES) else NUMBERS
-    # `target` is that of the label alone.
-    names = tuple(dict.fromkeys((*split_names(settings.label), *sides)))
+    names = tuple(dict.fromkeys((*split_names(settings.label), *settings.sides)))
     from flows.runs.table_ingestion import store_labelled  # noqa: PLC0415
 
-    needs_label = isinstance(settings, SearchSettings)
-    data = store_labelled(settings.dataset, names, AUTO if sides else kind, needs_label=needs_label)
+    data = store_labelled(settings.dataset, names, kind, needs_label=needs_label)
     return replace(settings, dataset=data.info.folder, label=label_keys(settings.label)), data
 
 
@@ -228,15 +224,10 @@ def with_label(
     are read as it says: classes that are named by numbers are numbers to a target of numbers.
     """
     label = data.info.default_label if name is None else name
-    names = tuple(n if n in data.labels else label_key(n) for n in split_names(label))
-    unknown = [each for each in names if each not in data.labels]
-    if unknown or not names:
-        labels = ", ".join(data.labels) or "no labels"
-        wrong = label if len(names) < 2 else unknown[0]
-        raise SettingsError(f"`{setting}` is {wrong!r}; {data.name} has {labels}", setting)
+    names = tuple(_label_name(each, setting, data) for each in split_names(label) or (label,))
     columns = [LabelledDataset(data, each, data.labels[each]) for each in names]
-    if target is not None:
-        columns = [each.read_as(target) for each in columns]
+    if target is not None:  # several can only be numbers
+        columns = [each.read_as(target if len(names) == 1 else NUMBERS) for each in columns]
     if len(columns) == 1:
         return columns[0]
     classes = [each.label for each in columns if target_of(each.y) == "classes"]
@@ -247,6 +238,20 @@ def with_label(
             setting,
         )
     return LabelledDataset(data, ",".join(names), np.column_stack([each.y for each in columns]))
+
+
+def _label_name(name: str | None, setting: str, data: Dataset) -> str:
+    """Return the name of a label in the data set; raise a SettingsError if it has no such label."""
+    for key in (name, label_key(name or "")):
+        if key in data.labels:
+            return key
+    labels, advice = ", ".join(data.labels) or "no labels", ""
+    if data.info.table is not None:
+        advice = (
+            ". A column of a table is one if it is named at its first ingestion, such as by "
+            "--label income --avoid age"
+        )
+    raise SettingsError(f"`{setting}` is {name!r}; {data.name} has {labels}{advice}", setting)
 
 
 def side_labels(settings: SearchSettings, labelled: LabelledDataset) -> Mapping[str, Array]:
@@ -265,14 +270,7 @@ def _side_columns(side: str, names: tuple[str, ...], labelled: LabelledDataset) 
     """Return the values (n,) or (n, t) of labels: texts if they are classes, else numbers."""
     data, columns = labelled.data, []
     for name in names:
-        key = name if name in data.labels else label_key(name)
-        if key not in data.labels:
-            labels = ", ".join(data.labels) or "no labels"
-            raise SettingsError(
-                f"`{side}` is {name!r}; {data.name} has {labels}. A column of a table is one if it "
-                "is named at its first ingestion, such as by --label income --avoid age",
-                side,
-            )
+        key = _label_name(name, side, data)
         if key in split_names(labelled.label):
             raise SettingsError(
                 f"`{side}` has {key!r}, which is the label to explain; expected another one", side

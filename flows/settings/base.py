@@ -166,8 +166,8 @@ class IngestSettings(DataSettings):
     )
     target: str = data_setting(
         "auto",
-        about="Table: what a label of numbers is, classes or numbers. auto: up to 20 different "
-        "whole numbers are classes.",
+        about="Table: what a label of numbers is, of several the first: classes or numbers. auto, "
+        "and others: up to 20 different whole numbers are classes.",
     )
     weights: str | None = data_setting(
         None,

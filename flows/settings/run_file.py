@@ -16,7 +16,6 @@ from flows.errors import SettingsError
 from flows.settings.base import CLUSTER_FILE, IngestSettings, TransformSettings, import_choices
 from flows.settings.fields import Checked, check_suffix, setting
 from flows.settings.runs import (
-    SIDES,
     CrossvalSettings,
     FitSettings,
     SavedRunSettings,
@@ -232,11 +231,10 @@ def _ingest_settings(
     stored = not import_choices().is_table(source)
     if stored:
         del given["label"]  # a data set has labels
-    elif isinstance(settings, SearchSettings):
-        if not data.label:
+    else:
+        if isinstance(settings, SearchSettings) and not data.label:
             raise SettingsError("`data.label` is not given; name the column to explain")
-        sides = [getattr(settings, side) for side in SIDES]
-        given["label"] = ",".join(filter(None, (data.label, *sides)))
+        given["label"] = ",".join(filter(None, (data.label, *settings.sides))) or None
     try:
         ingest = IngestSettings(dataset=source, force=force, scheduler=settings.scheduler, **given)
     except SettingsError as error:

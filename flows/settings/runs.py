@@ -20,6 +20,7 @@ from flows.settings.fields import (
     run_setting,
     saving_setting,
     solver_setting,
+    split_names,
 )
 
 if TYPE_CHECKING:
@@ -134,6 +135,12 @@ class SavedRunSettings(DataSettings):
     def size(self) -> str:
         """The number of new features or clusters; empty if the run chooses it."""
         return "" if self.n_components is None else f"q={self.n_components}"
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """The labels beside the one to explain; a table has them apart from its features."""
+        names = (getattr(self, side, None) for side in SIDES)
+        return tuple(dict.fromkeys(each for name in names for each in split_names(name)))
 
     @property
     def method(self) -> str:

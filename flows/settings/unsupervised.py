@@ -101,6 +101,11 @@ class ClusterSettings(SavedRunSettings):
         return "" if self.n_clusters is None else f"k={self.n_clusters}"
 
     @property
+    def sides(self) -> tuple[str, ...]:
+        """The labels to avoid, without the clusters of runs."""
+        return tuple(each for each in self.to_avoid if run_to_avoid(each) is None)
+
+    @property
     def to_avoid(self) -> tuple[str, ...]:
         """The labels to avoid, and run:NAME for the clusters of runs."""
         return split_names(self.avoid)

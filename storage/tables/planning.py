@@ -249,22 +249,22 @@ def _label(column: Column, options: TableOptions) -> Column:
     """Return a label with its kind; raise a TableError if that is unclear or cannot be."""
     if column.infinite:
         raise TableError(f"the label {column.name!r} is infinite in {column.infinite:,} rows")
-    numeric = column.kind == NUMBER
-    if numeric and options.target == CLASSES and not column.whole:
+    numeric, is_first = column.kind == NUMBER, column.name == options.label[0]
+    target = options.target if is_first else AUTO  # another may be texts, or an age to avoid
+    if numeric and target == CLASSES and not column.whole:
         raise TableError(
             f"the label {column.name!r} has decimals, or numbers beyond 2^53; `target` classes "
             "needs whole numbers or texts"
         )
     many = column.overflows or len(column.counts) > MAX_WHOLE_CLASSES
-    unclear = numeric and options.target == AUTO and column.whole and many
-    if unclear and column.name == options.label[0]:  # another may be an age to avoid
+    unclear = numeric and target == AUTO and column.whole and many
+    if unclear and is_first:
         raise TableError(
             f"the label {column.name!r} has more than {MAX_WHOLE_CLASSES} different whole "
             "numbers, which may be classes or numbers; give `target` classes or numbers"
         )
-    is_date = column.kind == DATE
-    has_numbers = is_date or (numeric and options.target == AUTO and not column.whole)
-    if options.target == NUMBERS or has_numbers or unclear:
+    has_numbers = column.kind == DATE or (numeric and target == AUTO and not column.whole)
+    if target == NUMBERS or has_numbers or unclear:
         if column.kind == CATEGORY:
             raise TableError(
                 f"the label {column.name!r} holds texts, and its target needs numbers; name "

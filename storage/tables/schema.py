@@ -37,7 +37,7 @@ class TableOptions:
     # Where a value is missing: an error, leave the row out, fill in the mean of the column, or
     # that and add a column that marks the gaps.
     missing: str = REFUSE
-    target: str = AUTO  # what labels of numbers are; auto: up to 20 whole numbers are classes
+    target: str = AUTO  # what the first label is; auto: up to 20 whole numbers are classes
     max_levels: int = 50  # most levels of a category
     weights: str | None = None  # column with the weights of rows: one of weight 2 counts as two
     dates: bool = False  # whether dates are read, as days since 1970-01-01

@@ -150,6 +150,23 @@ def test_several_labels_and_runs_are_avoided_at_once(here):
     assert "no run 'no' is saved" in here(*words, "y,run:no").failed(2)
 
 
+@pytest.mark.parametrize("words", ["cluster {}/t.csv --label y --avoid y,city", "run {}/t.toml"])
+def test_a_column_of_a_table_to_avoid_is_no_feature(here, tmp_path, words):
+    rows = np.random.default_rng(0).normal(size=(40, 3)).round(3).tolist()
+    lines = [f"{a},{b},{c},{'uv'[k % 2]},{k % 3}" for k, (a, b, c) in enumerate(rows)]
+    (tmp_path / "t.csv").write_text("\n".join(["a,b,c,y,city", *lines]))
+    (tmp_path / "t.toml").write_text(
+        '[data]\nsource = "t.csv"\nlabel = "y"\n[cluster]\nparadigm = "alternative"\n'
+        'avoid = "y,city"\n'
+    )
+    options = () if words.startswith("run") else ("--paradigm", "alternative")
+    assert here(*words.format(tmp_path).split(), *options, "--plain").status == 0
+    data = open_dataset("t")
+    assert (data.feature_names, {*data.labels}) == (("a", "b", "c"), {"y", "city"})
+    said = here("cluster", "t", "--paradigm", "alternative", "--avoid", "a", "--plain").failed(2)
+    assert "`--avoid` is 'a'; t has city, y. A column of a table is one if it is named" in said
+
+
 def test_scores_are_of_a_share_of_each_class():
     data = ensure_stored("wine", None)
     settings = ClusterSettings(dataset="wine", paradigm="semisupervised", scores_share=0.25)

@@ -388,7 +388,7 @@ def test_several_numbers_are_explained_together(here, sales, tmp_path):
     words = ("fit", "sales", *DEPENDENCE, "--plain", "--json", "--label")
     assert here(*words, "income, spent").answer["label"] == "income,spent"
     said = here(*words, "income,region").failed(2)
-    assert "`--label` has 'region', whose values are classes" in said
+    assert "`--label` has 'region', whose classes are east, north, south; expected finite" in said
     assert "`--label` is 'size'" in here(*words, "income,size").failed(2)
     balanced = here(*words, "income", "--balanced").failed(2)
     assert "`--balanced` is for classes, but the label 'income' is read as numbers" in balanced
@@ -447,6 +447,19 @@ def test_columns_to_avoid_and_given_ones_are_no_features(here, sales, tmp_path):
     assert "`--avoid` is 'sex'" in here("fit", "sales", "--avoid", "sex", "--plain").failed(2)
 
 
+def test_the_target_is_that_of_the_label_beside_columns_to_avoid(here, sales, tmp_path):
+    options = ("--target", "numbers", "--avoid", "region", "--plain", "-q", 1, *DEPENDENCE)
+    assert here("fit", tmp_path / "sales.csv", "--label", "age", *options).status == 0
+    (tmp_path / "own.toml").write_text(
+        '[data]\nsource = "sales.csv"\nlabel = "age"\ntarget = "numbers"\nname = "own"\n'
+        '[fit]\navoid = "region"\nn_components = 1\ncriterion = "dependence"\n'
+    )
+    assert here("run", tmp_path / "own.toml", "--plain").status == 0
+    for name in ("sales", "own"):
+        labels = open_dataset(name).labels
+        assert {key: y.dtype.kind for key, y in labels.items()} == {"age": "f", "region": "u"}
+
+
 def test_whole_numbers_stored_as_classes_are_explained_as_the_numbers_they_are(here, tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(60, 3))
@@ -463,4 +476,4 @@ def test_whole_numbers_stored_as_classes_are_explained_as_the_numbers_they_are(h
     model.fit(X, price.astype(float))
     assert_allclose(load_model("flats").components, model.components_, atol=1e-5)
     said = here("fit", "flats", "--label", "place", "--target", "gaussian", *options).failed(2)
-    assert "whose classes are here, there; expected numbers" in said
+    assert "whose classes are here, there; expected finite" in said

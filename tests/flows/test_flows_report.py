@@ -17,6 +17,7 @@ from browsing import Page
 from matplotlib.figure import Figure as Canvas
 
 from flows.reports import figures, pictures
+from flows.reports.blocks import Block
 from flows.reports.pages import render_markdown, write_report
 from flows.reports.pictures import _add_legend_below, draw_lines, drawn, page_style
 from flows.reports.summary import View, summary_of
@@ -38,6 +39,7 @@ from storage import (
 HOSTILE = ("<script>alert(1)</script>", "a|b `c` **d**", "\x00 bell \x07", "]]>&amp;", "x" * 200)
 # What a terminal would obey: colours, a cleared screen, a title, a link, the bell.
 ESCAPES = ("\x1b[31mred", "\x1b[2J", "\x1b]0;title\x07", "\x9b5m", "a\rb", "\x1b]8;;http://x\x1b\\")
+COMMAND = "ism-dask fit hostile --label 'a & \"*ö*\"<b>' --out `x`"
 LINK = "](javascript:alert(1))"
 
 
@@ -98,7 +100,10 @@ def test_names_are_shown_and_never_obeyed(here):
     found = Page(write_report("y").read_text())
     assert found.all("script") == []
     assert all((each["src"] or "").startswith("data:image/svg+xml") for each in found.all("img"))
-    page = render_markdown(summary_of(View.of("y")))
+    summary = summary_of(View.of("y"))
+    page = render_markdown(replace(summary, blocks=(*summary.blocks, Block("A", command=COMMAND))))
+    assert f"\n\n    {COMMAND}\n" in f"{page}\n"  # in a block of code, nothing is escaped
+    page = page.replace(COMMAND, "")
     for sign in ("<script", "<img", *ESCAPES):
         assert sign not in page
     assert "](javascript" not in page.replace("\\](", "")

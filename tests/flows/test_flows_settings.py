@@ -136,9 +136,9 @@ def test_labels_of_a_run_file_may_be_a_list(run_file):
 def test_init_writes_a_path_from_the_folder_of_the_file(here, run_file, monkeypatch):
     monkeypatch.chdir(run_file.parent)
     Path("jobs").mkdir()
-    Path("sales.csv").rename("sälés 1.csv")
+    Path("sales.csv").rename("sälés 😀\x7f.csv")
     monkeypatch.setenv("HOME", str(run_file.parent))
-    for data in ("sälés 1.csv", "~/sälés 1.csv", "wine"):
+    for data in ("sälés 😀\x7f.csv", "~/sälés 😀\x7f.csv", "wine"):
         label = "cultivar" if data == "wine" else "left us"
         init = ("init", "jobs/own.toml", "--data", data, "--label", label, "--force")
         assert here(*init).status == 0

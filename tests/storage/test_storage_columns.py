@@ -75,6 +75,16 @@ def test_labels_are_classes_or_numbers(values, target, classes):
         assert data.class_names["y"] == classes
 
 
+@pytest.mark.parametrize(("target", "first"), [("numbers", "age"), ("classes", "code")])
+def test_target_is_that_of_the_first_label(target, first):
+    frame = pd.DataFrame({"x": np.arange(30) ** 1.5, "age": np.arange(30), "code": [3, 1] * 15})
+    frame = frame.assign(share=frame["x"] / 7, city=["b", "a"] * 15)
+    label = (first, *(name for name in ("age", "code", "share", "city") if name != first))
+    data = ingest_table(frame, "l", label=label, target=target)
+    assert {*data.class_names} == {"code", "city"}
+    assert data.info.default_label == first
+
+
 def test_rows_left_out_leave_no_level_and_no_class():
     frame = pd.DataFrame({"x": [1.0, 2, np.nan, 4], "c": [*"abwa"], "is/it?": [*"uvzu"]})
     data = ingest_table(frame, "d", label="is/it?", missing="drop")
