@@ -39,8 +39,8 @@ class Sample:
     ----------
     points : ndarray of shape (m, q)
         float32.
-    values : ndarray of shape (m,)
-        The class code, number or cluster of each row.
+    values : ndarray of shape (m,) or (m, t)
+        The class code, number, numbers or cluster of each row.
     """
 
     points: NDArray[Any]
@@ -127,8 +127,8 @@ class Model:
             raise misfit("labels", actual, "one whole number for each row")
         sample = self.sample
         if sample is not None:
-            rows = sample.values.size
-            _check_shapes(sample, {"points": (rows, q), "values": (rows,)}, "sample.")
+            shape = sample.values.shape[:2] or (0,)
+            _check_shapes(sample, {"points": (shape[0], q), "values": shape}, "sample.")
         if self.statistics is not None:
             names = ("mean", "squares", "low", "high")
             _check_shapes(self.statistics, dict.fromkeys(names, (q,)), "statistics.")

@@ -199,9 +199,8 @@ def _check_history(folder: Path, on_bytes: OnBytes) -> Iterator[Problem]:
 def _problems_of_published(name: str, history: Sequence[Mapping[str, Any]]) -> Iterator[Problem]:
     """Yield the runs of a history that are missing; and the published run if it is none of them."""
     runs = {str(each["run"]): each for each in history if each.get("run")}
-    kept = {run: each.get("model_hash") for run, each in runs.items() if not each.get("pruned")}
-    for run in kept:
-        if saved_run_path(run) is None:
+    for run, each in runs.items():
+        if not each.get("pruned") and saved_run_path(run) is None:
             yield Problem(
                 run_folder(run), f"the run is missing, but the history of {name!r} has it"
             )
@@ -211,7 +210,7 @@ def _problems_of_published(name: str, history: Sequence[Mapping[str, Any]]) -> I
     published, upcoming = model_hash(name), model_hash(refresh_run(name, len(runs) + 1))
     if not published:
         yield Problem(run_folder(name), "the published run is missing")
-    elif published not in (*kept.values(), upcoming):
+    elif published not in (*(each.get("model_hash") for each in history), upcoming):
         yield Problem(run_folder(name), "the published run is none of those in its history")
 
 

@@ -181,9 +181,12 @@ def history(
         with output.watched():
             record = publish_again(name)
         output.say(f"{record.name} is {record.run}")
-        for line in (*record.written, *record.reasons):
+        for line in record.written:
             output.say(line)
-        output.finish({**record.to_json(), "command": "history"})
+        answer = {**record.to_json(), "command": "history"}
+        if record.reasons:
+            output.fail(answer, f"{record.run} is published, but {'; '.join(record.reasons)}")
+        output.finish(answer)
         return
     check_free(out, force=force)
     known = pages.known_history(name)

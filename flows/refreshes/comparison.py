@@ -117,13 +117,17 @@ class Explained:
     def of(
         cls, points: Array, labels: Array, learned: tuple[Array, Array] | None = None
     ) -> Explained:
-        """Return it for points (m, q) with their numbers, or the names of their classes, (m,).
+        """Return it for points (m, q) with the names of their classes (m,), or their numbers.
 
-        `learned` are the points and labels that the neighbours are from, by default the others.
+        Numbers are (m,) or (m, t); each of several columns counts alike. `learned` are the points
+        and labels that the neighbours are from, by default the others.
         """
         near, near_labels = (points, labels) if learned is None else learned
+        if labels.shape[1:] != near_labels.shape[1:]:  # these labels are others than before
+            return cls(0.0, 0.0)
         if labels.dtype.kind == near_labels.dtype.kind == "f":
-            Y, near_Y = labels[:, None], near_labels[:, None]
+            unit = labels.std(axis=0) + np.finfo(float).tiny
+            Y, near_Y = (each.reshape(len(each), -1) / unit for each in (labels, near_labels))
         else:
             names = np.unique(np.concatenate([labels.astype(str), near_labels.astype(str)]))
             Y, near_Y = (

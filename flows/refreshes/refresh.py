@@ -66,7 +66,7 @@ def refresh(settings: RefreshSettings) -> RefreshResult:
         assert plan.limits is not None
         history.prune(plan.limits.keep)
     if result.state in (PUBLISHED, FAILED) and result.reasons:
-        raise FlowError(f"{result.run} is published, but {'; '.join(result.reasons)}")
+        raise FlowError(f"{history.published} is published, but {'; '.join(result.reasons)}")
     return result
 
 
@@ -183,12 +183,13 @@ def _refreshed(settings: RefreshSettings, history: History) -> RefreshResult:
 def _unchanged(settings: RefreshSettings, history: History, last: RefreshResult) -> RefreshResult:
     """Record that there is nothing to fit; write outputs that are stale."""
     progress_note("the source is as it was: nothing to fit")
-    if last.state == SUSPICIOUS:
-        return history.add(replace(last, written=()))
     outputs: dict[str, Any] = {"written": (), "reasons": ()}
-    later = history.records[history.records.index(last) :]
-    if last.reasons and not any(each.state == UNCHANGED for each in later):
+    # A refresh or a rollback that has failed may have left the outputs of an earlier run.
+    before = [each for each in history.records if each.state != SUSPICIOUS]
+    if history.published and before and before[-1].reasons:
         outputs = outputs_or_reason(settings, history.name)
+    if last.state == SUSPICIOUS and history.published != last.run:
+        return history.add(replace(last, written=outputs["written"]))
     state = FAILED if outputs["reasons"] else UNCHANGED
     return history.add(
         replace(last, state=state, comparison=None, source="", settings={}, **outputs)

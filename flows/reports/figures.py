@@ -98,9 +98,12 @@ def findings(result: FitResult | ClusterResult, model: Model | None) -> Iterator
     if sample is None or len(sample.points) == 0:
         return
     is_clustering = isinstance(result, ClusterResult)
-    label, which = ("cluster", "cluster") if is_clustering else ("label", "class")
+    # Pictures show the first of several labels.
+    label = "cluster" if isinstance(result, ClusterResult) else result.label.partition(",")[0]
+    which = "cluster" if is_clustering else "class"
     step = -(-len(sample.points) // MOST_ROWS)
-    features, values = sample.points[::step].astype(float), sample.values[::step]
+    features = sample.points[::step].astype(float)
+    values = sample.values[::step].reshape(len(features), -1)[:, 0]
     names = (new_feature(0), new_feature(1) if model.n_components > 1 else label)
     points = features[:, :2] if model.n_components > 1 else np.column_stack([features, values])
     classes = None
@@ -110,16 +113,16 @@ def findings(result: FitResult | ClusterResult, model: Model | None) -> Iterator
         classes = [known.get(int(each), f"{which} {each}") for each in present]
     draw: Callable[..., Any] = partial(drawing.draw_classes, codes=values, names=classes or ())
     if classes is None:
-        draw = partial(drawing.draw_numbers, values=values, label="label")
+        draw = partial(drawing.draw_numbers, values=values, label=label)
     count = len(points)
     rows = f"All {count:,} rows" if count == result.rows else f"{count:,} of {result.rows:,} rows"
     about = say("figure.rows", count=rows, first=names[0], second=names[1], label=label)
     yield drawn("Rows", about, draw, height=420.0, points=points, axis_names=names)
-    what = "mean of the label" if classes is None else "share of each class"
+    what = f"mean of {label}" if classes is None else "share of each class"
     about, draw = say("figure.response", what=what), drawing.draw_response
     for k, z in enumerate(features.T[: 0 if is_clustering else RESPONSES]):
         name = new_feature(k)
-        title, names = f"Label along {name}", (name, "label")
+        title, names = f"{label} along {name}", (name, label)
         data: dict[str, Any] = {"z": z, "values": values, "classes": classes}
         yield drawn(title, about, draw, height=300.0, axis_names=names, **data)
 

@@ -64,7 +64,7 @@ def fit_and_save(
             fitted,
             settings,
             data,
-            y if y.ndim == 1 else y[:, 0],  # pictures show the rows by the first label
+            y,
             check=this.lease.check,
             class_names=labelled.class_names,
         )

@@ -251,7 +251,8 @@ def save_fitted(
 ) -> tuple[R, Model]:
     """Save a fitted model as the run of its result, and return both as they are saved.
 
-    `values` (n,) are the class, number or cluster of each row; the saved sample of rows has them.
+    `values` are the class or cluster (n,) or the numbers (n,) or (n, t) of each row; the saved
+    sample of rows has them.
     `check` raises an error if the run is another process's by now; it is called at the last moment.
     `more` are other fields of the model.
     """

@@ -134,7 +134,8 @@ def _not_stored(name: str, every: Sequence[StoredItem]) -> SettingsError:
 def _check_dataset_is_free(name: str, *, force: bool) -> None:
     """Raise a FlowError while a run reads a data set, or, without `force`, if a refresh does."""
     for lease in list_leases():
-        if lease.held and lease.settings.get("dataset") == name:
+        read = folder_of(lease.settings.get("dataset", ""), lease.settings.get("split"))
+        if lease.held and read == name:
             raise FlowError(f"{lease.description} and reads {name!r}: stop it first")
     made = {run: History(run).last_made for run in refreshed_names()}
     refreshed = [run for run, last in made.items() if last and last.dataset == name]

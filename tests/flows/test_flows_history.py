@@ -128,6 +128,7 @@ def test_a_check_names_what_a_history_lacks(here, run_file):
     shutil.rmtree(run_folder("sales"))
     assert f"{run_folder('sales')}: the published run is missing" in here("check", "sales").out
     assert here("history", "sales-0002", "--rollback").status == 0
+    assert here("remove", "sales-0002", "--force").status == 0
     assert "published run" not in here("check", "sales").out
 
 
@@ -144,6 +145,10 @@ def test_data_sets_and_runs_are_removed_by_their_names(here, fitted_wine):
     with hold_lease("busy", "fit", {}, lambda: True):
         assert "computes it since" in here("remove", "busy", "--force").failed(1)
         assert lease_path("busy").exists()
+    split = dataset_path("mnist-train")
+    split.mkdir(parents=True)
+    with hold_lease("busy", "fit", {"dataset": "mnist", "split": "train"}, lambda: True):
+        assert "reads 'mnist-train': stop it first" in here("remove", split.name).failed(1)
 
 
 def test_a_process_that_has_lost_the_lease_publishes_nothing(fitted_wine):

@@ -386,7 +386,10 @@ def test_several_numbers_are_explained_together(here, sales, tmp_path):
     (listed,) = here("datasets", "sales", "--json").answer["datasets"]
     assert listed["labels"] == {"income": None, "spent": None, "region": 3}
     words = ("fit", "sales", *DEPENDENCE, "--plain", "--json", "--label")
-    assert here(*words, "income, spent").answer["label"] == "income,spent"
+    both = here(*words, "income, spent").answer
+    assert both["label"] == "income,spent"
+    here("report", both["run"], "-o", tmp_path / "both.html")
+    assert "income along new feature 1" in (tmp_path / "both.html").read_text()
     said = here(*words, "income,region").failed(2)
     assert "`--label` has 'region', whose classes are east, north, south; expected finite" in said
     assert "`--label` is 'size'" in here(*words, "income,size").failed(2)

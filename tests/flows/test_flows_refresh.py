@@ -189,10 +189,29 @@ def test_a_suspicious_run_is_kept_but_not_published(here, run_file):
     opening = history_summary(known_history("sales")).opening
     assert opening.startswith("sales-0001 is published; ")
     assert opening.endswith(" 1 warning speaks against it.")
+    # Unless somebody has published that run.
+    here("history", "sales-0002", "--rollback")
+    assert refreshed(here, run_file)["state"] == "unchanged"
     limits = "[refresh]\nmax_turn = 1.0\nmax_rows = 9.0\n"
     run_file.write_text(QUICK_FILE.replace("[refresh]\n", limits))
     ended = refreshed(here, run_file, "--force")
     assert (ended["state"], ended["reasons"]) == ("published", [])
+
+
+def test_each_of_several_labels_is_judged(here, run_file):
+    names = '["one", "two"]\ndrop = "churned"'
+    run_file.write_text(QUICK_FILE.replace('"churned"', names))
+    known = {"one": lambda frame: 9 * frame["v"], "two": lambda frame: frame["w"]}
+    change_part(run_file.parent, "a", lambda frame, _: frame.assign(**known))
+    refreshed(here, run_file)
+    change_part(run_file.parent, "a", lambda frame, rng: frame.assign(two=rng.random(len(frame))))
+    ended = here("run", run_file, "--plain")
+    assert (ended.status, "max_fall: the rows of the published run predict" in ended.err) == (
+        1,
+        True,
+    )
+    run_file.write_text(QUICK_FILE.replace('"churned"', names.replace('"one", ', "")))
+    assert "max_fall: " in here("run", run_file, "--plain").err  # of other labels than before
 
 
 @pytest.mark.long
@@ -215,13 +234,18 @@ def test_a_rollback_publishes_an_earlier_run(here, run_file):
     # Without the run file, or with a table that the earlier run cannot read, they are stale.
     run_file.rename(run_file.parent / "moved.toml")
     ended = here("history", "sales-0002", "--rollback")
-    assert ended.out.startswith("sales is sales-0002\noutputs of the run file are stale: ")
+    stale = "sales-0002 is published, but outputs of the run file are stale: "
+    assert (ended.status, stale in ended.err) == (1, True)
     assert History("sales").published == "sales-0002"
     unmade = here("history", "sales-0003", "--rollback").failed(2)
     assert "there are sales-0001, sales-0002" in unmade
     assert "no run of a refresh" in here("history", "other", "--rollback").failed(2)
     assert "did you mean 'sales'" in here("history", "salse").failed(2)
-    assert _states() == ["published", "published", "rolled back", "rolled back"]
+    run_file.with_name("moved.toml").rename(run_file)
+    assert refreshed(here, run_file)["state"] == "unchanged"
+    assert (run_file.parent / "new.csv").read_text() == before
+    states = ["published", "published", "rolled back", "rolled back", "unchanged"]
+    assert _states() == states
     # Pictures have each run once.
     drawn = [each.run for each in History("sales").records if each.made_run]
     assert drawn == ["sales-0001", "sales-0002"]

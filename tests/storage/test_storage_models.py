@@ -88,7 +88,7 @@ def test_saving_again_replaces_unless_it_fails():
         *(({"image_shape": shape}, "`image_shape`") for shape in ((3, 2), (4,))),
         *(({"labels": y}, "`labels`") for y in (np.zeros(3), np.zeros((3, 1), int))),
         ({"sample": Sample(np.zeros((3, 1)), np.zeros(3))}, "`sample.points`"),
-        ({"sample": Sample(np.zeros((3, 2)), np.zeros((3, 1)))}, "`sample.values`"),
+        ({"sample": Sample(np.zeros((3, 2)), np.zeros((3, 1, 1)))}, "`sample.values`"),
         ({"statistics": ColumnMoments.from_rows(np.ones((5, 3)))}, "`statistics.mean`"),
     ],
 )
