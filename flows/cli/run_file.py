@@ -49,22 +49,24 @@ def run(
     but not published, and the command fails.
     """
     from flows.refreshes.refresh import check_refreshable, write_outputs  # noqa: PLC0415
+    from flows.runs.published import History  # noqa: PLC0415
     from flows.runs.resumable import check_name_is_free  # noqa: PLC0415
 
     settings = RefreshSettings(file=str(file), force=force, afresh=afresh)
     plan = settings.plan
-    if plan.limits is not None:
-        check_refreshable(plan)
+    # What refreshes have written, they replace.
+    refreshes = [] if plan.limits is None else History(check_refreshable(plan)).records
     if dry_run:
         _show(plan, output)
         return
+    # Before the table is read, and its columns are shown.
+    if not any(each.written for each in refreshes):
+        check_free(*(each.out for each in plan.transforms), plan.report, force=force)
     if plan.limits is not None:
         _refresh(settings, output, plain=plain)
         return
-    # Before the table is read, and its columns are shown.
     if plan.settings.run is not None:
         check_name_is_free(plan.settings.run, force=force)
-    check_free(*(each.out for each in plan.transforms), plan.report, force=force)
     _check_sources(plan)
     if plan.ingest is not None:
         plan = plan.stored_as(ingested(plan.ingest, output, plain=plain).dataset)

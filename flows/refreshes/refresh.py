@@ -21,7 +21,6 @@ from flows.results.refresh import (
     UNCHANGED,
     RefreshResult,
 )
-from flows.runs.data import label_of
 from flows.runs.fit import fit_and_save
 from flows.runs.published import History, publishing
 from flows.runs.table_ingestion import ingest_changed
@@ -130,10 +129,11 @@ def _refreshed(settings: RefreshSettings, history: History) -> RefreshResult:
     plan, name = settings.plan, history.name
     assert plan.ingest is not None
     assert plan.limits is not None
-    # All settings of table and fit that decide the result.
-    decided = {"data": deciding(plan.ingest), "fit": deciding(plan.settings)}
     last = history.last_made
     data = ingest_changed(plan.ingest, replaces=last.dataset if last else "")
+    # All settings of table and fit that decide the result, however the path of the table is spelt.
+    stored = {"dataset": data.info.folder}
+    decided = {"data": deciding(plan.ingest) | stored, "fit": deciding(plan.settings) | stored}
     schema = dumps(data.info.table and data.info.table["schema"])
     source = sha256(f"{data.data_hash}{schema}".encode()).hexdigest()
     # The last result is void if its run was removed, or if another fit has replaced it.
@@ -142,15 +142,16 @@ def _refreshed(settings: RefreshSettings, history: History) -> RefreshResult:
         return _unchanged(settings, history, last)
     published = None if saved_run_path(name) is None else load_model(name)
     run, current = refresh_run(name, 1 + len(history.runs)), history.published or name
-    # A refresh that was killed may have saved it.
-    if saved_run_path(run) is not None and open_run(run).config["dataset"] != data.info.folder:
-        raise _not_ours(run)
     before = next((each for each in history.records if each.run == current), None)
     # What other settings have chosen is no start.
     start = published if before is not None and before.settings == decided else None
-    fit_settings, start = _fit_settings(plan.stored_as(data.info.folder), run, data, start)
-    fitted, new, rows = fit_and_save(fit_settings, data, start)
-    comparison, equal = None, share_of_equal_rows(rows, label_of(data, fit_settings).y)
+    fit_settings, start = _fit_settings(plan.stored_as(data.info.folder), run, data, start, current)
+    if saved_run_path(run) is not None:  # by a refresh that was killed, if it is the same fit
+        config, own = open_run(run).config, deciding(fit_settings)
+        if any(config.get(name) != own[name] for name in own if name != "start_from"):
+            raise _not_ours(run)
+    fitted, new, rows, y = fit_and_save(fit_settings, data, start)
+    comparison, equal = None, share_of_equal_rows(rows, y)
     if published is not None:
         report_progress(0.97, "compare with the published run")
         shares = before.equal_rows if before else 0.0, equal
@@ -197,11 +198,12 @@ def _unchanged(settings: RefreshSettings, history: History, last: RefreshResult)
 
 
 def _fit_settings(
-    plan: RunFile, run: str, data: Dataset, published: Model | None
+    plan: RunFile, run: str, data: Dataset, published: Model | None, current: str
 ) -> tuple[FitSettings, Model | None]:
     """Return the settings of the fit `run`, and the model to start from.
 
-    That is the published one, fitted with the same settings, if the columns are the same.
+    That is the published one, of the run `current` with the same settings, if the columns are the
+    same.
     """
     assert isinstance(plan.settings, FitSettings)
     settings = replace(plan.settings, run=run, force=True)
@@ -210,7 +212,7 @@ def _fit_settings(
     q = published.n_components
     if published.metrics["status"] == Status.START.value:  # its criterion has not fitted that W
         return replace(settings, n_components=q), None
-    return replace(settings, n_components=q, start_from=plan.settings.run), published
+    return replace(settings, n_components=q, start_from=current), published
 
 
 def write_outputs(

@@ -13,7 +13,6 @@ from flows.results.runs import FlowResult, JsonRecord
 UNCHANGED, PUBLISHED, SUSPICIOUS = "unchanged", "published", "suspicious"
 # What else a history holds: a refresh that failed; an earlier run that was published again.
 FAILED, ROLLED_BACK = "failed", "rolled back"
-STATES = (UNCHANGED, PUBLISHED, SUSPICIOUS, FAILED, ROLLED_BACK)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +83,7 @@ class RefreshResult(FlowResult):
 
     command: ClassVar[str] = "refresh"
     name: str  # the published run, which a refresh replaces or leaves as it is
-    state: str  # one of `STATES`
+    state: str  # one of those above
     run: str = ""  # the new run; the last one if nothing has changed; empty if there is none
     time: str = ""  # when it ended, in UTC (ISO 8601)
     by: str = ""  # who or what began it

@@ -10,7 +10,7 @@ import numpy as np
 from flows.errors import SettingsError
 from flows.progress.watching import ProgressShare, run_step
 from flows.results.runs import Certainty, FitResult, ShareInterval, column_names
-from flows.runs.data import label_of, read_rows, side_labels, store_for_run
+from flows.runs.data import Array, label_of, read_rows, side_labels, store_for_run
 from flows.runs.fitting import FittedModel, described_run, fit, fitted_w, save_fitted
 from flows.runs.resumable import fit_on_cluster, resumable_run
 from flows.settings.runs import DEPENDENCE, KERNEL_PARAMETERS, FitSettings
@@ -27,11 +27,11 @@ _TOP_SHARES = 10
 
 def fit_and_save(
     settings: FitSettings, data: Dataset, start: Model | None = None
-) -> tuple[FitResult, Model, Any]:
+) -> tuple[FitResult, Model, Any, Array]:
     """Fit W to all rows of a stored data set, and save the model.
 
     `start` is the model that `settings.start_from` names, if the caller has loaded it. Returns the
-    result, the model, and the rows (n, d) of the fit, in memory or on disk.
+    result, the model, the rows (n, d) of the fit, in memory or on disk, and their label.
     """
     if (start := _start(settings, data, start)) is not None:
         settings = replace(settings, n_components=start.n_components)
@@ -68,7 +68,7 @@ def fit_and_save(
             check=this.lease.check,
             class_names=labelled.class_names,
         )
-        return *saved, fitted.rows
+        return *saved, fitted.rows, y
 
 
 def run_fit(settings: FitSettings) -> FitResult:

@@ -46,6 +46,7 @@ from storage.records import to_sealed_json
 from storage.runs import run_folder
 
 NIGHTLY = ("--cron", "0 2 * * *")
+FIT = ("fit", "shop", "-q", 1, "--criterion", "dependence", "--kernel", "polynomial", "--plain")
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def test_only_what_has_changed_is_fitted_again_from_the_last_w(here, run_file):
     assert (grown["state"], grown["run"], grown["rows"]) == ("published", "sales-0003", 440)
     after = load_model("sales")
     assert_array_equal(after.components, load_model("sales-0003").components)
-    assert after.config["start_from"] == "sales"
+    assert after.config["start_from"] == "sales-0002"
     _compared_by_the_definition(grown["comparison"], before, after)
     ended = here("history", "sales", "-o", run_file.parent / "h.html")
     assert "sales-0003 *" in ended.out
@@ -346,7 +347,7 @@ def test_a_published_run_belongs_to_one_file(here, run_file):
 def test_a_fit_with_other_settings_does_not_start_from_what_the_former_have_chosen(here, run_file):
     refreshed(here, run_file)
     write_part(run_file.parent, "b", 40)
-    assert load_model(refreshed(here, run_file)["run"]).config["start_from"] == "sales"
+    assert load_model(refreshed(here, run_file)["run"]).config["start_from"] == "sales-0001"
     run_file.write_text(QUICK_FILE.replace('"polynomial"', '"gaussian"\nsigma = 3'))
     here("run", run_file, "--plain")  # that W may turn too far to be published
     model = load_model("sales-0003")
@@ -362,6 +363,27 @@ def test_a_run_of_that_name_that_is_another_fit_stays(here, run_file, fitted_win
     assert ended.status == 1
     assert "which no refresh has made" in ended.err
     assert model_hash(name) == saved
+
+
+def test_a_fit_to_the_same_table_that_no_refresh_has_made_stays(here, run_file):
+    refreshed(here, run_file)
+    here(*FIT, "--run", "sales-0002")
+    saved = model_hash("sales-0002")
+    write_part(run_file.parent, "b", 40)
+    assert "which no refresh has made" in here("run", run_file, "--plain").err
+    assert model_hash("sales-0002") == saved
+
+
+def test_a_first_refresh_replaces_no_file(here, run_file):
+    run_file.write_text(RUN_FILE)
+    run_file.with_name("sales.html").write_text("mine")
+    assert "sales.html exists already" in here("run", run_file, "--plain").failed(2)
+
+
+def test_a_run_file_refreshes_the_same_from_any_folder(here, run_file, monkeypatch):
+    refreshed(here, run_file)
+    monkeypatch.chdir(run_file.parent)
+    assert refreshed(here, run_file.name)["state"] == "unchanged"
 
 
 def test_a_data_set_of_that_name_that_is_another_table_stays(here, run_file):
