@@ -145,7 +145,7 @@ def _check_arguments() -> None:
     # Python has halves of characters in place of other bytes.
     if odd := [each for each in sys.argv if each.encode(errors="ignore").decode() != each]:
         raise SettingsError(f"the argument {odd[0]!r} is not UTF-8; rename the file or folder")
-    if (home := os.environ.get("ISM_DASK_HOME", "")) and Path(home).is_file():
+    if (home := os.environ.get("ISM_DASK_HOME", "")) and Path(home).expanduser().is_file():
         raise SettingsError(f"ISM_DASK_HOME is {home!r}, which is a file; name a folder")
 
 

@@ -90,11 +90,10 @@ def cluster_summary(result: ClusterResult, model: Model | None) -> Summary:
         found += f"; {names[0]} tells them apart"
     elif names:
         found += f"; {', '.join(names[:-1])} and {names[-1]} tell them apart most"
-    # Clusters may be the levels of one column of text.
-    apart = [each.feature for each in result.separating if each.share > _APART]
-    of = {feature.partition("=")[0] for feature in apart}
-    alone = len(of) == 1 and "=" in apart[0]
-    warnings = (say("clusters.one_column", column=of.pop()),) if alone else ()
+    # Clusters may be the levels of one column of texts.
+    of = {each.column for each in result.separating if each.share > _APART}
+    column = of.pop() if len(of) == 1 else ""
+    warnings = (say("clusters.one_column", column=column),) if column else ()
     sizes = tuple((str(cluster), f"{size:,}") for cluster, size in enumerate(result.sizes))
     clusters = [Table(say("clusters.sizes"), ("cluster", "rows"), sizes)]
     if result.separating:

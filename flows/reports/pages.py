@@ -183,6 +183,5 @@ def _template(name: str, finalise: Callable[[Any], Any]) -> Template:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters["code"] = lambda text: Markup(printable(text))  # noqa: S704 - not markup
-    environment.filters["address"] = lambda text: Markup(escape(text))  # noqa: S704 - escaped
+    environment.filters["verbatim"] = lambda text: Markup(printable(text))  # noqa: S704 - code
     return environment.get_template(name)

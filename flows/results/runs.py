@@ -291,6 +291,7 @@ class SeparatingColumn(JsonRecord):
 
     feature: str
     share: float
+    column: str = ""  # that of texts whose level the feature is
 
 
 @dataclass(frozen=True, kw_only=True)

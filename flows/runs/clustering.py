@@ -34,12 +34,14 @@ from flows.runs.fitting import (
     shared_parameters,
 )
 from flows.runs.resumable import fit_on_cluster, resumable_run
+from flows.settings.fields import split_names
 from flows.settings.unsupervised import SCORES_SHARE, ClusterSettings, run_to_avoid
 from ism_dask import AlternativeIKDR, SemiSupervisedIKDR, UnsupervisedIKDR
 from ism_dask.estimators.clusterers import ClusteringIKDR
 from ism_dask.gamma.targets import class_dependence
 from ism_dask.words import count_noun
 from storage import Dataset, load_model
+from storage.tables.schema import CATEGORY
 
 # A result lists this many columns that tell the clusters apart.
 _SEPARATING = 10
@@ -123,8 +125,13 @@ def separating_columns(
     sizes = np.bincount(model.labels_, minlength=model.n_clusters)
     # The standardised columns have mean 0 and variance 1.
     shares = (sums**2 / np.maximum(sizes, 1)[:, None]).sum(axis=0) / len(data.X)
-    apart = largest(data, shares, _SEPARATING)
-    return tuple(SeparatingColumn(feature=name, share=min(share, 1.0)) for name, share in apart)
+    features = data.info.table["schema"]["features"] if data.info.table else ()
+    texts = {f"{each['name']}=": each["name"] for each in features if each["kind"] == CATEGORY}
+    apart = []
+    for name, share in largest(data, shares, _SEPARATING):
+        column = next((texts[each] for each in texts if name.startswith(each)), "")
+        apart.append(SeparatingColumn(feature=name, share=min(share, 1.0), column=column))
+    return tuple(apart)
 
 
 def _fitted(
@@ -164,7 +171,8 @@ def _partial_labels(settings: ClusterSettings, data: Dataset) -> Array:
 
 def _labels_to_avoid(settings: ClusterSettings, data: Dataset) -> Array:
     """Return the labels to avoid (n,), or several side by side (n, t)."""
-    columns = [_label_to_avoid(name, data) for name in settings.to_avoid or (settings.avoid,)]
+    names = split_names(settings.avoid)
+    columns = [_label_to_avoid(name, data) for name in names or (settings.avoid,)]
     return columns[0] if len(columns) == 1 else np.column_stack(columns)
 
 

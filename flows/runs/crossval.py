@@ -85,7 +85,12 @@ def plan_folds(
     kind = StratifiedKFold if groups is None else StratifiedGroupKFold
     splitter = kind(folds, shuffle=True, random_state=seed)
     splits = splitter.split(np.empty((len(labelled.y), 0)), labelled.y, groups)
-    return [FoldPlan(number, *parts) for number, parts in enumerate(splits, start=1)]
+    plans = [FoldPlan(number, *parts) for number, parts in enumerate(splits, start=1)]
+    if groups is not None and any(np.ptp(labelled.y[each.train]) == 0 for each in plans):
+        raise SettingsError(
+            "`groups` leaves a fold one class alone to train on; name another label", "groups"
+        )
+    return plans
 
 
 def run_fold(

@@ -171,15 +171,11 @@ def store_for_run(settings: RunSettings) -> tuple[RunSettings, Dataset]:
     if not settings.is_table:
         return settings, ensure_stored(settings.dataset, settings.split)
     needs_label = isinstance(settings, SearchSettings)
-    if settings.sides and settings.label is None and needs_label:
-        raise SettingsError(
-            f"`label` is None, and {', '.join(settings.sides)} are to be avoided, given or groups; "
-            "name the column to explain with --label",
-            "label",
-        )
     target = getattr(settings, "target", AUTO)
     kind = target if target in (AUTO, CLASSES) else NUMBERS
     names = tuple(dict.fromkeys((*split_names(settings.label), *settings.sides)))
+    if needs_label and settings.label is None:
+        names = ()  # which is an error, unless the table is stored with a label already
     from flows.runs.table_ingestion import store_labelled  # noqa: PLC0415
 
     data = store_labelled(settings.dataset, names, kind, needs_label=needs_label)
@@ -247,10 +243,7 @@ def _label_name(name: str | None, setting: str, data: Dataset) -> str:
             return key
     labels, advice = ", ".join(data.labels) or "no labels", ""
     if data.info.table is not None:
-        advice = (
-            ". A column of a table is one if it is named at its first ingestion, such as by "
-            "--label income --avoid age"
-        )
+        advice = ". A column of a table is one if --label or --avoid named it when it was stored"
     raise SettingsError(f"`{setting}` is {name!r}; {data.name} has {labels}{advice}", setting)
 
 

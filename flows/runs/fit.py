@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,9 @@ def fit_and_save(
         settings = replace(settings, n_components=start.n_components)
     labelled = label_of(data, settings)
     run, y, weights = settings.run or labelled.default_name(settings), labelled.y, data.weights
-    sides = side_labels(settings, labelled)
+    sides, facts = side_labels(settings, labelled), labelled.facts(settings)
+    if start is not None:  # another run of its name may have replaced it since
+        facts["known"]["start"] = sha256(start.components.tobytes()).hexdigest()
     part = ProgressShare(stop=_FITTED)
 
     def work() -> tuple[FittedModel[SupervisedBase], Intervals | None]:
@@ -51,7 +54,7 @@ def fit_and_save(
             return fitted, None
         return fitted, intervals(fitted.model, X, y, sample_weight=weights, **sides)
 
-    with resumable_run(run, FitResult.command, settings, **labelled.facts(settings)) as this:
+    with resumable_run(run, FitResult.command, settings, **facts) as this:
         fitted, certainty = fit_on_cluster(settings, this, work)
         result = FitResult(
             label=labelled.label,

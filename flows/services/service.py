@@ -179,7 +179,7 @@ def launch_process(
     """
     # It runs in another working directory.
     folders = {
-        variable: str(Path(os.environ[variable]).absolute())
+        variable: str(Path(os.environ[variable]).expanduser().absolute())
         for variable in _FOLDER_VARIABLES
         if os.environ.get(variable)
     }

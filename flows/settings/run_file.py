@@ -206,10 +206,14 @@ def _check_outputs(path: Path, flow: str, file: Any) -> None:
         outputs["report"] = file.report
     sources = (file.data.source, *(each.source for each in file.transform))
     taken = {path.resolve(), *(Path(each).resolve() for each in sources)}
+    tables = [str(Path(each).resolve()) for each in sources if import_choices().is_table(each)]
     for key, out in outputs.items():
-        if out.resolve() in taken:
+        there = out.resolve()
+        # The files of a folder or a glob are one table; a report is none.
+        parts = (there, *there.parents) if key != "report" else ()
+        if there in taken or any(part.match(each) for part in parts for each in tables):
             raise SettingsError(f"`{key}` is {str(out)!r}, which the run reads, or writes twice")
-        taken.add(out.resolve())
+        taken.add(there)
 
 
 def _settings(flow: str, file: Any, **given: Any) -> SavedRunSettings:

@@ -48,9 +48,9 @@ def commented_run_file(
         data=_entries(DataTable, data, None if full else short_data),
         settings=_entries(TABLES[flow], {}, None if full else _SHORT_FLOW),
         limits=_entries(RefreshTable, {}),
-        source=_quoted(data["source"]),
+        source=json.dumps(data["source"], ensure_ascii=False),
     )
-    return text
+    return text.replace("\x7f", r"\u007f")  # which JSON has as it is
 
 
 def _entries(kind: Any, given: Mapping[str, str], names: Iterable[str] | None = None) -> str:
@@ -60,7 +60,7 @@ def _entries(kind: Any, given: Mapping[str, str], names: Iterable[str] | None = 
     for name in fields if names is None else filter(fields.__contains__, names):
         lines += [f"# {line}" for line in wrap(fields[name].metadata["description"], _WIDTH)]
         if name in given:
-            lines.append(f"{name} = {_quoted(given[name])}")
+            lines.append(f"{name} = {json.dumps(given[name], ensure_ascii=False)}")
         elif fields[name].default is not None:
             lines.append(f"# {name} = {json.dumps(fields[name].default)}")
         else:
@@ -69,8 +69,3 @@ def _entries(kind: Any, given: Mapping[str, str], names: Iterable[str] | None = 
             lines.append(f"# {name} = {example} # for example")
         lines.append("")
     return "\n".join(lines)
-
-
-def _quoted(text: str) -> str:
-    """Return a text as TOML has it, which knows neither surrogates nor the character of Delete."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", r"\u007f")

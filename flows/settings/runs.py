@@ -224,6 +224,8 @@ class SearchSettings(SavedRunSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "max_features", number := number_of(self.max_features))
+        if len(split_names(self.groups)) > 1:
+            raise SettingsError(f"`groups` is {self.groups!r}; expected one label", "groups")
         words = (None, ALL, "auto", "significant")
         if number not in words and not (isinstance(number, int) and number > 0):
             raise SettingsError(

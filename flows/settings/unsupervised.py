@@ -91,7 +91,7 @@ class ClusterSettings(SavedRunSettings):
                     name,
                     "paradigm",
                 )
-        for name in self.to_avoid:
+        for name in split_names(self.avoid):
             if (run := run_to_avoid(name)) is not None:
                 check_run_name(run, "avoid")
 
@@ -103,12 +103,7 @@ class ClusterSettings(SavedRunSettings):
     @property
     def sides(self) -> tuple[str, ...]:
         """The labels to avoid, without the clusters of runs."""
-        return tuple(each for each in self.to_avoid if run_to_avoid(each) is None)
-
-    @property
-    def to_avoid(self) -> tuple[str, ...]:
-        """The labels to avoid, and run:NAME for the clusters of runs."""
-        return split_names(self.avoid)
+        return tuple(each for each in super().sides if run_to_avoid(each) is None)
 
 
 def run_to_avoid(name: str) -> str | None:

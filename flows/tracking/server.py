@@ -96,7 +96,7 @@ def find_server() -> str | None:
 
 def check_disk() -> None:
     """Raise StorageError if Prefect cannot write to its home, whose own errors do not say so."""
-    folder = Path(prefect_environment()["PREFECT_HOME"])
+    folder = Path(prefect_environment()["PREFECT_HOME"]).expanduser()
     with explain_os_errors(folder):
         make_folder(folder, private=True)
         with TemporaryFile(dir=folder) as probe:

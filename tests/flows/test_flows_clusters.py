@@ -44,6 +44,11 @@ def test_columns_that_tell_the_clusters_apart_are_named(here, tmp_path):
     assert here("ingest", tmp_path / "towns.csv", "--plain").status == 0
     ended = here("cluster", "towns", "-k", 3, "-q", 2, "--plain", "--run", "towns")
     assert "the clusters are levels of the column city" in ended.out
+    lines = [f"{k % 3},{a},{b}" for k, (a, b) in enumerate(noise)]  # a number may be called so
+    (tmp_path / "marks.csv").write_text("\n".join(["mark=x,a,b", *lines]))
+    ended = here("cluster", tmp_path / "marks.csv", "-k", 3, "-q", 1, "--plain", "--run", "marks")
+    assert load_model("marks").metrics["separating"][0]["feature"] == "mark=x"
+    assert "are levels of" not in ended.out
     summary = summary_of(View.of("towns"))
     assert re.match(r"3 clusters of 150 rows; (city=\w+, ){2}|3 clusters .* city=", summary.finding)
     (table,) = (each for each in summary.blocks[0].tables if each.columns == ("column", "share"))
@@ -164,7 +169,7 @@ def test_a_column_of_a_table_to_avoid_is_no_feature(here, tmp_path, words):
     data = open_dataset("t")
     assert (data.feature_names, {*data.labels}) == (("a", "b", "c"), {"y", "city"})
     said = here("cluster", "t", "--paradigm", "alternative", "--avoid", "a", "--plain").failed(2)
-    assert "`--avoid` is 'a'; t has city, y. A column of a table is one if it is named" in said
+    assert "`--avoid` is 'a'; t has city, y. A column of a table is one if --label" in said
 
 
 def test_scores_are_of_a_share_of_each_class():

@@ -262,6 +262,11 @@ def test_no_command_writes_over_its_input(here, fitted, tmp_path):
         (tmp_path / "run.md").write_text(output + run + table_of_it)
         assert "which the run reads" in here("run", tmp_path / "run.md", "--plain").failed(2)
     assert table.read_bytes() == before
+    (tmp_path / "parts").mkdir()
+    for parts in ("parts", "parts/*.csv"):  # the next run would read what this one writes
+        text = f"{run}[[transform]]\nsource = 'b.csv'\nout = 'parts/new.csv'\n"
+        (tmp_path / "run.md").write_text(text.replace("sales.csv", parts))
+        assert "which the run reads" in here("run", tmp_path / "run.md", "--plain").failed(2)
 
 
 @pytest.mark.usefixtures("fitted")
@@ -282,6 +287,9 @@ def test_a_file_needs_a_folder_and_is_replaced_by_force_alone(here, tmp_path):
     page, pipe, file = (tmp_path / name for name in ("page.html", "pipe.csv", "own.toml"))
     page.write_text("of the user")
     file.write_text(f'report = "{page.name}"\n[data]\nsource = "sales"\n[fit]\n')
+    assert "page.html exists already" in here("run", file, "--plain").failed(2)
+    text = 'source = "sales.csv"\nlabel = "churned"\n[fit]\n[refresh]\n'
+    file.write_text(f'run = "first"\nreport = "{page.name}"\n[data]\n{text}')
     assert "page.html exists already" in here("run", file, "--plain").failed(2)
     assert page.read_text() == "of the user"
     os.mkfifo(pipe)
@@ -421,7 +429,8 @@ def test_columns_to_avoid_and_given_ones_are_no_features(here, sales, tmp_path):
     """A whole number of many values, such as an age, is a number; a text is a class."""
     words = ("--label", "churned", "-q", 1, "--plain", *DEPENDENCE)
     table = tmp_path / "sales.csv"
-    assert "name the column to explain" in here("fit", table, "--plain", "--avoid", "age").failed(2)
+    said = here("fit", table, "--plain", "--avoid", "age").failed(2)
+    assert "`--label` is not given; name the column of" in said
     (tmp_path / "same.csv").write_bytes(table.read_bytes())
     twice = ("fit", tmp_path / "same.csv", *words, "--avoid", "age", "--groups", "age")
     assert "expected 1 to" in here(*twice, "-q", 99).err
@@ -442,6 +451,8 @@ def test_columns_to_avoid_and_given_ones_are_no_features(here, sales, tmp_path):
     assert_allclose(load_model("known").components, known.components_, atol=1e-3)
     few = here("crossval", "sales", *words, "--groups", "region")
     assert "groups; expected one for each fold or more" in few.failed(2)
+    twice = here("crossval", "sales", *words, "--groups", "age,region").failed(2)
+    assert "`--groups` is 'age,region'; expected one label" in twice
     predicted = ("fit", "sales", "--label", "churned", "-q", 1, "--sigma", 2, "--run", "grouped")
     assert here(*predicted, "--plain", "--groups", "age").status == 0
     grouped = PredictiveIKDR(1, kernel=Gaussian(2.0)).fit(rows, y, groups=sales["age"])

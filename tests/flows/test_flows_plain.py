@@ -54,6 +54,8 @@ def test_rows_of_a_group_are_in_one_fold():
         np.testing.assert_array_equal(np.sort([*plan.train, *plan.test]), np.arange(178))
     with pytest.raises(SettingsError, match="`folds` is 10, but there are 3 groups; expected one"):
         plan_folds(labelled, 10, 0, groups % 3)
+    with pytest.raises(SettingsError, match="one class alone to train on"):
+        plan_folds(replace(labelled, y=np.arange(178) % 2), 2, 0, np.arange(178) % 2)
 
 
 def test_first_folds_of_rows_too_many_for_memory_are_read_from_disk(monkeypatch):

@@ -177,6 +177,18 @@ def test_the_same_command_goes_on_by_itself(settings, monkeypatch, changes, rows
     assert going_on == expected
 
 
+def test_a_start_that_was_replaced_is_a_new_one(settings, monkeypatch):
+    run_fit(replace(settings, run="start"))
+    settings = replace(settings, start_from="start", max_iter=3, tol=None)
+    with monkeypatch.context() as patch:
+        patch.setattr("flows.runs.fit.intervals", None)
+        patch.setattr("flows.runs.fit.save_fitted", None)
+        with pytest.raises(TypeError):
+            run_fit(settings)
+    run_fit(replace(settings, run="start", start_from=None, seed=1, force=True))
+    assert notes(settings)[1:] == [OVER]
+
+
 def left_behind(settings, **process):
     """Return the lease of a process, by default this one, which it has written."""
     lease = Lease(run="mine", kind="fit", settings=settings.to_json(), **process)

@@ -39,7 +39,7 @@ from flows.services.service import (
 from flows.settings.base import PORTS, ServiceSettings
 from flows.settings.runs import FitSettings
 from flows.supervisor import _choose_ports, service_records, stop_all
-from flows.tracking.server import REPORTS, report_url
+from flows.tracking.server import REPORTS, check_disk, report_url
 from storage import load_model
 
 ROOT = Path(__file__).parents[2]
@@ -56,6 +56,21 @@ def nightly(_started_up):
     known = {"PREFECT_API_URL": _started_up.api, "ISM_DASK_HOME": home}
     ran(sys.executable, *words, **known).check_returncode()
     return _started_up.deployment("fit/nightly-mnist")
+
+
+def test_a_home_of_the_user_is_the_same_for_services_and_commands(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("ISM_DASK_HOME", "PREFECT_HOME"):
+        monkeypatch.setenv(name, "~/own")
+    process = launch_process(["http.server", "0"], "test", {})
+    wait(lambda: "ISM_DASK_HOME" in process.environ())
+    told = process.environ()
+    stop_processes({process})
+    process.wait()
+    assert {told["ISM_DASK_HOME"], told["PREFECT_HOME"]} == {str(tmp_path / "own")}
+    monkeypatch.chdir(tmp_path)
+    check_disk()
+    assert not (tmp_path / "~").exists()
 
 
 @pytest.mark.long
