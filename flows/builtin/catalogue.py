@@ -123,8 +123,8 @@ def ingest(
     if force or not is_complete(target, spec.splits[split].content_sha256):
         if not force and is_complete(target) and open_dataset(target).info.table is not None:
             raise StorageError(
-                f"a table is stored as {name!r}, the name of a built-in data set: store it under "
-                "another name, or replace it with --force (force=True)"
+                f"a table is stored as {target.name!r}, the name of a built-in data set: store it "
+                "under another name, or replace it with --force (force=True)"
             )
         raw = _checked_values(spec, split)
         info = DatasetInfo(

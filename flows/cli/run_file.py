@@ -138,9 +138,6 @@ def _refresh(settings: RefreshSettings, output: Output, *, plain: bool) -> None:
     from flows.results.refresh import PUBLISHED, SUSPICIOUS  # noqa: PLC0415
     from flows.runs.published import History  # noqa: PLC0415
 
-    plan, force = settings.plan, settings.force
-    if not any(each.written for each in History(plan.settings.run or "").records):
-        check_free(*(each.out for each in plan.transforms), plan.report, force=force)
     result: RefreshResult = run_flow("refresh", settings, output, plain=plain)
     is_published = result.state == PUBLISHED
     published = result.run if is_published else History(result.name).published

@@ -192,9 +192,8 @@ def _unchanged(settings: RefreshSettings, history: History, last: RefreshResult)
     if last.state == SUSPICIOUS and history.published != last.run:
         return history.add(replace(last, written=outputs["written"]))
     state = FAILED if outputs["reasons"] else UNCHANGED
-    return history.add(
-        replace(last, state=state, comparison=None, source="", settings={}, **outputs)
-    )
+    now = replace(last, state=state, times=1, comparison=None, source="", settings={}, **outputs)
+    return history.add(now)
 
 
 def _fit_settings(

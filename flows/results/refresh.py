@@ -61,7 +61,8 @@ class Comparison(JsonRecord):
     # neighbours of a row predict of it, beyond chance.
     explained: float
     explained_before: float  # that of the published features of the published run's rows
-    gain: float  # `explained` over that of the published features of the new rows
+    # `explained` over that of the published features of the new rows; 1 if they explain nothing.
+    gain: float
     checks: tuple[LimitCheck, ...] = ()
     moved: tuple[MovedWeight, ...] = ()  # the weights that moved most, largest change first
     added: tuple[str, ...] = ()  # columns that only the new data have

@@ -190,15 +190,14 @@ def check_files(names: Sequence[str]) -> list[CheckResult]:
     """
     named = [each for name in names for each in _items_named(name)]
     items = list(dict.fromkeys(named)) if names else stored_items()
-    parts = ProgressShare().cut([max(1, each.bytes) for each in items])
+    sizes = [max(1, each.bytes) for each in items]
     return [
-        _check_item(each, part.named(f"check {each.name}"))
-        for each, part in zip(items, parts, strict=True)
+        _check_item(each, size, part.named(f"check {each.name}"))
+        for each, size, part in zip(items, sizes, ProgressShare().cut(sizes), strict=True)
     ]
 
 
-def _check_item(item: StoredItem, part: ProgressShare) -> CheckResult:
-    total = max(1, item.bytes)
+def _check_item(item: StoredItem, total: int, part: ProgressShare) -> CheckResult:
     files = done = 0
 
     def on_bytes(count: int) -> None:

@@ -14,8 +14,9 @@ from ism_dask.engines import ENGINES
 from ism_dask.gamma.targets import TARGETS
 from ism_dask.kernels import KERNELS, Kernel
 from ism_dask.linalg.subspaces import ROTATIONS
-from storage import StorageError, UnsafeName, dataset_path, list_datasets, safe_name
+from storage import StorageError, UnsafeName, dataset_path, safe_name
 from storage.atomic import exists_settled
+from storage.dataset import stored_folders
 from storage.tables.files import COLUMNAR, has_table_suffix
 from storage.tables.schema import TableOptions, label_key
 
@@ -88,7 +89,7 @@ def label_keys(labels: str | None) -> str | None:
 
 def dataset_names() -> list[str]:
     """Return the names of the data sets in the registry, and of others that are stored."""
-    return sorted({*DATASETS, *(line.folder for line in list_datasets())})
+    return sorted({*DATASETS, *(each.name for each in stored_folders())})
 
 
 def build_kernel(name: str, parameters: Mapping[str, Any]) -> Kernel:

@@ -192,7 +192,8 @@ def test_a_suspicious_run_is_kept_but_not_published(here, run_file):
     assert opening.endswith(" 1 warning speaks against it.")
     # Unless somebody has published that run.
     here("history", "sales-0002", "--rollback")
-    assert refreshed(here, run_file)["state"] == "unchanged"
+    now = refreshed(here, run_file)
+    assert (now["state"], now["times"]) == ("unchanged", 1)
     limits = "[refresh]\nmax_turn = 1.0\nmax_rows = 9.0\n"
     run_file.write_text(QUICK_FILE.replace("[refresh]\n", limits))
     ended = refreshed(here, run_file, "--force")
@@ -372,12 +373,6 @@ def test_a_fit_to_the_same_table_that_no_refresh_has_made_stays(here, run_file):
     write_part(run_file.parent, "b", 40)
     assert "which no refresh has made" in here("run", run_file, "--plain").err
     assert model_hash("sales-0002") == saved
-
-
-def test_a_first_refresh_replaces_no_file(here, run_file):
-    run_file.write_text(RUN_FILE)
-    run_file.with_name("sales.html").write_text("mine")
-    assert "sales.html exists already" in here("run", run_file, "--plain").failed(2)
 
 
 def test_a_run_file_refreshes_the_same_from_any_folder(here, run_file, monkeypatch):
