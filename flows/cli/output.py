@@ -85,7 +85,7 @@ class Output:
 
     def fail(self, result: dict[str, Any], problem: str) -> NoReturn:
         """Finish with a result and raise an error: the command has one, and failed all the same."""
-        self.finish({**result, "error": problem})
+        self.finish({**result, "error": problem, "status": FailureAnswered.status})
         raise FailureAnswered(problem)
 
     @contextmanager

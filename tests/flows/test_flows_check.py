@@ -47,7 +47,7 @@ def test_all_that_is_wrong_is_named(here):
     expected = {chunk, label, *more, folder / "lease.json", entry}
     ended = here("check", "--json")
     assert (ended.status, ended.out.count("\n")) == (1, 1)
-    assert "damaged" in ended.answer["error"]
+    assert ("damaged" in ended.answer["error"], ended.answer["status"]) == (True, 1)
     found = [each["path"] for one in ended.answer["checked"] for each in one["problems"]]
     assert sorted(found) == sorted(map(str, expected))
     ended = here("check")
