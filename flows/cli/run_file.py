@@ -157,7 +157,7 @@ def history(
     name: Annotated[str, typer.Argument(metavar="RUN", help="The name of the published run.")],
     *,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Page to write: .html or .md.")
+        Path | None, typer.Option("--out", "-o", help="Page to write: .html, .md or .json.")
     ] = None,
     force: Replace = False,
     rollback: Annotated[

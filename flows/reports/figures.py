@@ -99,7 +99,7 @@ def findings(result: FitResult | ClusterResult, model: Model | None) -> Iterator
         return
     is_clustering = isinstance(result, ClusterResult)
     # Pictures show the first of several labels.
-    label = "cluster" if isinstance(result, ClusterResult) else result.label.partition(",")[0]
+    label = getattr(result, "label", "cluster").partition(",")[0] or "label"
     which = "cluster" if is_clustering else "class"
     step = -(-len(sample.points) // MOST_ROWS)
     features = sample.points[::step].astype(float)

@@ -163,5 +163,6 @@ def _residual(ending: FitEnding, result: _Result) -> Fact:
     if residual > _LARGE_RESIDUAL:
         warning = say("quality.large_residual", residual=residual)
         return Fact("Residual", value, meaning, warnings=(warning,))
-    size = "This one is small." if residual <= RESIDUAL else "This one is not small."
-    return Fact("Residual", value, f"{meaning} {size}")
+    is_met = ending.measure == "residual" and residual <= ending.tolerance
+    size = "small" if residual <= RESIDUAL else "within the tolerance" if is_met else "not small"
+    return Fact("Residual", value, f"{meaning} This one is {size}.")

@@ -92,8 +92,7 @@ def cluster_summary(result: ClusterResult, model: Model | None) -> Summary:
         found += f"; {', '.join(names[:-1])} and {names[-1]} tell them apart most"
     # Clusters may be the levels of one column of texts.
     of = {each.column for each in result.separating if each.share > _APART}
-    column = of.pop() if len(of) == 1 else ""
-    warnings = (say("clusters.one_column", column=column),) if column else ()
+    warnings = [say("clusters.one_column", column=each) for each in of if each and len(of) == 1]
     sizes = tuple((str(cluster), f"{size:,}") for cluster, size in enumerate(result.sizes))
     clusters = [Table(say("clusters.sizes"), ("cluster", "rows"), sizes)]
     if result.separating:
@@ -109,7 +108,7 @@ def cluster_summary(result: ClusterResult, model: Model | None) -> Summary:
                 Fact(f"NMI with {name}", f"{value:.3f}", say("clusters.agreement"))
                 for name, value in result.nmi.items()
             ),
-            Fact("Clusters", f"{result.n_clusters:,}", warnings=warnings),
+            Fact("Clusters", f"{result.n_clusters:,}", warnings=tuple(warnings)),
             Fact("Objective J", J, "Of the last W."),
             Fact("Rounds", f"{len(result.rounds):,}"),
             Fact("Seconds", f"{result.seconds:.2f}"),

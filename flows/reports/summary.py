@@ -149,16 +149,14 @@ def _to_text(value: Any) -> str:
 
 def run_cells(run: Run, columns: Sequence[str]) -> list[str]:
     """Return what is known of a saved run from its record alone, by the columns of a table."""
-    summary, kind = None, run.kind
-    try:
+    summary = None
+    with suppress(FlowError):  # `show` says why it has none
         summary = summary_of(View(run, None))
-    except FlowError:
-        kind = kind and "damaged"  # a run of another program has no kind
     # The short date keeps the table within a terminal of 80 columns.
     this_year = run.created.year == datetime.now(UTC).year
     cells = {
         "name": run.name,
-        "kind": "damaged" if run.problem else kind,
+        "kind": "damaged" if run.problem else run.kind,
         "data": run.metrics["dataset"] if summary else "",
         "data, kernel": summary.short if summary else "",
         "result": summary.headline if summary else "",

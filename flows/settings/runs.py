@@ -124,6 +124,7 @@ class SavedRunSettings(DataSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "sigma", number_of(self.sigma))
         self.build_kernel()
 
     @property

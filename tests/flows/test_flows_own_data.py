@@ -1,6 +1,7 @@
 """Tables of one's own on the command line: from a file to new features in a file."""
 
 import os
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,7 +15,7 @@ from flows.runs.columns_read import ingest_summary
 from ism_dask import PredictiveIKDR, SupervisedIKDR
 from ism_dask.kernels import Gaussian
 from ism_dask.solvers import ISM
-from storage import TableError, load_model, open_dataset
+from storage import TableError, load_model, open_dataset, save_model
 
 N = 200
 DEPENDENCE = ("--criterion", "dependence", "--sigma", "median")
@@ -79,6 +80,10 @@ def test_a_table_of_few_rows_is_fitted_without_intervals_and_is_not_sure(here, s
     }.items():
         message = here(*start, *option, "--run", "more").failed(2)
         assert f"`--start-from` is 'few-gaussian-q1', a fit with {words}" in message
+    save_model("made", replace(load_model("few-gaussian-q1"), config={}, metrics={}))
+    said = here(*start[:3], "made", "--plain").failed(2)
+    assert "has, or not by `ism-dask`; leave it out" in said
+    assert "damaged" not in here("runs").out
     # Its number of new features is that of the run.
     assert "there is a run 'few-gaussian-q1' already" in here(*start).failed(1)
 
@@ -287,9 +292,6 @@ def test_a_file_needs_a_folder_and_is_replaced_by_force_alone(here, tmp_path):
     page, pipe, file = (tmp_path / name for name in ("page.html", "pipe.csv", "own.toml"))
     page.write_text("of the user")
     file.write_text(f'report = "{page.name}"\n[data]\nsource = "sales"\n[fit]\n')
-    assert "page.html exists already" in here("run", file, "--plain").failed(2)
-    text = 'source = "sales.csv"\nlabel = "churned"\n[fit]\n[refresh]\n'
-    file.write_text(f'run = "first"\nreport = "{page.name}"\n[data]\n{text}')
     assert "page.html exists already" in here("run", file, "--plain").failed(2)
     assert page.read_text() == "of the user"
     os.mkfifo(pipe)

@@ -153,7 +153,8 @@ def test_the_file_that_init_writes_has_every_default(here, run_file, flow):
     plain = read_run_file(file).settings
     assert len(file.read_text().splitlines()) < 60
     assert 'run = "sales"' in commented_run_file(flow, "sales/part-*.csv")
-    assert "# label" in commented_run_file(flow, "wine")  # its label is not called so
+    assert "# label" in (text := commented_run_file(flow, "wine"))  # its label is not called so
+    assert ("[[transform]]" in text) is (flow != "crossval")  # which has no W to project with
     assert here(*command, "--full", "--force").status == 0
     assert read_run_file(file).settings == plain
     # Defaults without their comment sign: the file means the same.
@@ -169,6 +170,7 @@ def test_every_kernel_has_its_name_and_its_parameters():
         assert isinstance(replace(wine, kernel=name).build_kernel(), kind)
     for given, sigma in ((2.5, 2.5), ("2.5", 2.5), ("median", "median"), ("root", "root")):
         assert replace(wine, sigma=given).build_kernel() == Gaussian(sigma)
+    assert replace(wine, sigma="5") == replace(wine, sigma=5.0)  # a start compares them
     assert wine.build_kernel() == Gaussian("root")
     assert replace(wine, kernel="distance", offset=0.5).build_kernel() == DistanceKernel(0.5)
     polynomial = replace(wine, kernel="polynomial", degree=2, offset=0.5)

@@ -249,6 +249,7 @@ _TURNED = {"status": "tolerance met", "measure": "change", "tolerance": 1e-5}
         ("Error of J", {"engine_error": 7.1e-4}, "7.1e-04 at most", "approximates"),
         ("Error of J", {"engine_error": math.inf}, "no bound", "no bound"),
         ("Residual", {"residual": 0.1}, "0.1, true", "is not small"),
+        ("Residual", {"residual": 0.1, "tolerance": 0.2}, "0.1, true", "is within the tolerance"),
         ("Residual", {"residual": 0.0018}, "0.0018, true kernel, all 178 rows", ""),
         ("Tolerance", {}, "residual at most 0.0001", "only such a W counts as converged"),
         ("Tolerance", {**_CHANGE, "settings": {"tol": 0.01}}, "eigenvalues below 0.01", "by --tol"),
