@@ -170,7 +170,8 @@ def store_for_run(settings: RunSettings) -> tuple[RunSettings, Dataset]:
     """
     if not settings.is_table:
         return settings, ensure_stored(settings.dataset, settings.split)
-    needs_label = isinstance(settings, SearchSettings)
+    # Else a label to avoid would be the one that clusters are compared with.
+    needs_label = isinstance(settings, SearchSettings) or bool(settings.sides)
     target = getattr(settings, "target", AUTO)
     kind = target if target in (AUTO, CLASSES) else NUMBERS
     names = tuple(dict.fromkeys((*split_names(settings.label), *settings.sides)))

@@ -236,7 +236,7 @@ def _ingest_settings(
     if stored:
         del given["label"]  # a data set has labels
     else:
-        if isinstance(settings, SearchSettings) and not data.label:
+        if not data.label and (settings.sides or isinstance(settings, SearchSettings)):
             raise SettingsError("`data.label` is not given; name the column to explain")
         given["label"] = ",".join(filter(None, (data.label, *settings.sides))) or None
     try:

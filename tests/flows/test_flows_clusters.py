@@ -165,6 +165,9 @@ def test_a_column_of_a_table_to_avoid_is_no_feature(here, tmp_path, words):
         'avoid = "y,city"\n'
     )
     options = () if words.startswith("run") else ("--paradigm", "alternative")
+    if options:
+        alone = ("cluster", tmp_path / "t.csv", "--avoid", "city", *options, "--plain")
+        assert "`--label` is not given; name the column" in here(*alone).failed(2)
     assert here(*words.format(tmp_path).split(), *options, "--plain").status == 0
     data = open_dataset("t")
     assert (data.feature_names, {*data.labels}) == (("a", "b", "c"), {"y", "city"})
