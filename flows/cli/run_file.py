@@ -60,13 +60,13 @@ def run(
         _show(plan, output)
         return
     # Before the table is read, and its columns are shown.
+    if plan.limits is None and plan.settings.run is not None:
+        check_name_is_free(plan.settings.run, force=force)
     if not any(each.written for each in refreshes):
         check_free(*(each.out for each in plan.transforms), plan.report, force=force)
     if plan.limits is not None:
         _refresh(settings, output, plain=plain)
         return
-    if plan.settings.run is not None:
-        check_name_is_free(plan.settings.run, force=force)
     _check_sources(plan)
     if plan.ingest is not None:
         plan = plan.stored_as(ingested(plan.ingest, output, plain=plain).dataset)
