@@ -151,7 +151,10 @@ def print_summary(summary: Summary, output: Output, *, ending: bool = False) -> 
 
 def _print_facts(title: str, facts: Sequence[Fact], output: Output, *, full: bool = False) -> None:
     if full and facts:
-        rows = [(each.name, each.value, each.explanation) for each in facts]
+        rows = [
+            (each.name, each.value, " ".join([each.meaning, *each.notes, *each.warnings]).strip())
+            for each in facts
+        ]
         output.table((title, "value", "meaning"), rows, left=3)
     elif facts:
         output.table((title, "value"), [(each.name, each.value) for each in facts], left=2)

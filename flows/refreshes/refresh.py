@@ -91,7 +91,8 @@ def check_refreshable(plan: RunFile) -> str:
             "name, or remove that file",
             "run",
         )
-    if saved_run_path(name) is not None and not history.file:
+    # The first refresh may have been killed once its run was published.
+    if not history.file and model_hash(name) not in ("", model_hash(refresh_run(name, 1))):
         raise _not_ours(name)
     return name
 
@@ -140,7 +141,7 @@ def _refreshed(settings: RefreshSettings, history: History) -> RefreshResult:
     valid = history.published or (last and last.state == SUSPICIOUS)
     if last and valid and (last.source, last.settings, settings.force) == (source, decided, False):
         return _unchanged(settings, history, last)
-    published = None if saved_run_path(name) is None else load_model(name)
+    published = load_model(name) if history.runs and saved_run_path(name) else None
     run, current = refresh_run(name, 1 + len(history.runs)), history.published or name
     before = next((each for each in history.records if each.run == current), None)
     # What other settings have chosen is no start.
@@ -192,7 +193,7 @@ def _unchanged(settings: RefreshSettings, history: History, last: RefreshResult)
     if last.state == SUSPICIOUS and history.published != last.run:
         return history.add(replace(last, written=outputs["written"]))
     state = FAILED if outputs["reasons"] else UNCHANGED
-    now = replace(last, state=state, times=1, comparison=None, source="", settings={}, **outputs)
+    now = replace(last, state=state, comparison=None, source="", settings={}, **outputs)
     return history.add(now)
 
 
@@ -269,4 +270,4 @@ def rollback(run: str) -> RefreshResult:
             )
         history.publish(target)
         outputs = outputs_or_reason(RefreshSettings(file=history.file), name)
-        return history.add(replace(record, state=ROLLED_BACK, times=1, comparison=None, **outputs))
+        return history.add(replace(record, state=ROLLED_BACK, comparison=None, **outputs))

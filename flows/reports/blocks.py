@@ -27,11 +27,6 @@ class Fact:
     notes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    @property
-    def explanation(self) -> str:
-        """Meaning, notes and warnings in one text."""
-        return " ".join(filter(None, (self.meaning, *self.notes, *self.warnings)))
-
 
 @dataclass(frozen=True)
 class Table:

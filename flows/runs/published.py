@@ -126,13 +126,13 @@ class History:
 
 
 def _signed(record: RefreshResult) -> RefreshResult:
-    """Return a record with the time, and with who or what has begun it."""
+    """Return a new record with the time, and with who or what has begun it."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container may have no name for its user
         user = str(os.getuid())
     by = f"Prefect worker ({user})" if SET_BY_WORKERS in os.environ else user
-    return replace(record, time=datetime.now(UTC).isoformat(timespec="seconds"), by=by)
+    return replace(record, times=1, by=by, time=datetime.now(UTC).isoformat(timespec="seconds"))
 
 
 @contextmanager

@@ -171,7 +171,7 @@ class IngestSettings(DataSettings):
     )
     weights: str | None = data_setting(
         None,
-        about="Table: the column with the weights of rows: a fit counts a row of weight 2 as two.",
+        about="Table: the column of weights: fits of W, and no more, count weight 2 as two rows.",
     )
     dates: bool = data_setting(False, about="Table: read dates as days since 1970-01-01.")
     delimiter: str | None = data_setting(

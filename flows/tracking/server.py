@@ -9,7 +9,6 @@ import os
 import re
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
 from urllib.parse import unquote
 
 from flows.errors import FlowError
@@ -117,7 +116,7 @@ def external_api_address() -> str | None:
         os.environ[_AUTH_VARIABLE] = unquote(password[0].removesuffix("@"))
         os.environ["PREFECT_API_URL"] = configured = without_password(configured)
     # It may be busy, and nothing else can be used in its place.
-    if configured and not is_healthy(configured, timeout=20.0):
+    if configured and not answers(f"{configured.rstrip('/')}/health", "^true$", timeout=20.0):
         raise FlowError(
             f"no Prefect server answers at {configured}, which PREFECT_API_URL names (such an "
             "address ends in /api); start it, or unset the variable"
@@ -134,8 +133,3 @@ def basic_auth() -> tuple[str, str] | None:
 def without_password(text: str) -> str:
     """Return an address, or a text with addresses, without names and passwords in them."""
     return _PASSWORD.sub("", text)
-
-
-def is_healthy(api: str, **more: Any) -> bool:
-    """Return whether a Prefect server answers whose API is at `api`."""
-    return answers(f"{api.rstrip('/')}/health", "^true$", **more)

@@ -190,6 +190,9 @@ def test_a_suspicious_run_is_kept_but_not_published(here, run_file):
     opening = history_summary(known_history("sales")).opening
     assert opening.startswith("sales-0001 is published; ")
     assert opening.endswith(" 1 warning speaks against it.")
+    History("sales").fail("the disk is full")
+    assert here("run", run_file, "--plain", "--quiet").status == 1
+    assert History("sales").records[-1].times == 1
     # Unless somebody has published that run.
     here("history", "sales-0002", "--rollback")
     now = refreshed(here, run_file)
@@ -420,6 +423,19 @@ def test_a_killed_refresh_leaves_a_whole_run_published(here, run_file, moment):
     assert History("sales").runs == ["sales-0001", "sales-0002"]
     (failed,) = (each for each in History("sales").records if each.state == "failed")
     assert failed.reasons == ("its process ended without a word",)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("moment", _MOMENTS)
+def test_a_killed_first_refresh_is_no_obstacle(here, run_file, moment):
+    killed_at(
+        moment,
+        "from flows.refreshes.refresh import refresh\n"
+        "from flows.settings.refresh import RefreshSettings\n"
+        f"refresh(RefreshSettings(file={str(run_file)!r}))\n",
+    )
+    result = refreshed(here, run_file)
+    assert (result["state"], result["run"]) == ("published", "sales-0001")
 
 
 def test_a_damaged_history_is_named(here, run_file):

@@ -20,7 +20,7 @@ from flows.settings.runs import CrossvalSettings, FitSettings, SavedRunSettings
 from flows.settings.unsupervised import LABEL_SETTINGS
 from ism_dask.engines import ENGINES
 from ism_dask.kernels import KERNELS, DistanceKernel, Gaussian, Polynomial
-from storage import load_model, open_dataset
+from storage import dataset_path, load_model, open_dataset
 
 N = 150
 RUN_FILE = """\
@@ -87,6 +87,12 @@ def test_a_run_file_runs_from_the_table_to_the_outputs(here, run_file):
     assert "there is a run 'churn' already" in again
     assert "choose another name with `run`" in again
     assert here("run", run_file, "--plain", "--force").status == 0
+
+
+def test_names_of_data_sets_are_listed_without_opening_one(monkeypatch):
+    dataset_path("own").mkdir(parents=True)
+    monkeypatch.setattr("storage.dataset.open_dataset", None)
+    assert {"own", "wine"} < {*import_choices().dataset_names()}
 
 
 @pytest.mark.parametrize(
