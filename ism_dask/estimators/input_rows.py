@@ -40,6 +40,9 @@ _NAMED = 5
 MOST_SPARSE_COLUMNS = 2000
 # Columns differ in the mean product of their values, from -1 to 1, which this factor spreads.
 _SPREAD = 1e3
+# Products of rows, and weights, are rounded to so many binary digits: their sums over two million
+# rows are whole numbers that float64 holds.
+_DIGITS = 16
 
 
 def row_source(X: Any) -> Any:
@@ -213,17 +216,26 @@ def row_order(
     if len(counted) < len(counts):
         y, counts = None if y is None else y[counted], counts[counted]
         X, sides = X[counted], [each[counted] for each in sides]
-    X = as_dense(X)
+    X = np.ascontiguousarray(as_dense(X))  # sums round by how an array lies in memory
     classes = [np.zeros(len(X)) if y is None else _value_keys(y), *map(_value_keys, sides)]
     groups = [np.unique(each, return_inverse=True)[1] for each in classes]
-    # What the rows of a class have in common: their share of all rows, and their mean key.
     totals = [np.bincount(codes, counts)[codes] for codes in groups]
-    keys = _invariant_keys(X, counts, totals[0] / counts.sum())
-    means = [
-        np.bincount(codes, counts * keys)[codes] / total
-        for codes, total in zip(groups, totals, strict=True)
-    ]
-    order = np.lexsort([*reversed(classes), counts, row_digests(X), *reversed(means), keys])
+    keys, digests = _invariant_keys(X, counts, totals[0] / math.fsum(counts)), row_digests(X)
+    # Sums over classes are in this order, so that they round alike however the rows come.
+    first = np.lexsort([counts, digests, keys])
+    # What the rows of a class have in common: their share of all rows, and their mean key.
+    means = []
+    for codes, total in zip(groups, totals, strict=True):
+        # Differences from one of them: rows that are equal have their own key as the mean.
+        base = keys[first][np.unique(codes[first], return_index=True)[1]][codes]
+        sums = np.bincount(codes[first], (counts * (keys - base))[first])
+        means.append(base + sums[codes] / total)
+    # Copies of a row count as one row with the sum of their weights.
+    copies = np.unique(digests, return_inverse=True)[1]
+    for codes in groups:
+        copies = np.unique(copies * len(X) + codes, return_inverse=True)[1]
+    counts = np.bincount(copies, counts)[copies]
+    order = np.lexsort([*reversed(classes), counts, digests, *reversed(means), keys])
     return counted[order]
 
 
@@ -282,12 +294,16 @@ def _invariant_keys(X: Array, counts: Array, shifts: Array) -> Array:
     middle, scales = np.where(usable, middle, 0.0), np.zeros(X.shape[1])
     scales[usable] = 1.0 / ranges[usable]
 
+    # Sums of whole numbers are the same in any order, those of weights and of copies, too.
+    whole = np.rint(np.ldexp(counts, _DIGITS - np.frexp(counts.max())[1]))
+
     def product(piece: slice) -> Array:
         scaled = (X[piece] - middle) * scales
-        return (counts[piece] * np.cos((scaled**2).sum(axis=1) + shifts[piece])) @ scaled
+        even = np.ldexp(np.cos((scaled**2).sum(axis=1) + shifts[piece]), _DIGITS)
+        return whole[piece] @ np.rint(np.multiply(scaled, even[:, None], out=scaled), out=scaled)
 
-    products = sum(by_pieces(product, len(X)))
-    weights = scales * np.sin(_SPREAD * products / counts.sum())
+    products = np.ldexp(sum(by_pieces(product, len(X))), -_DIGITS)
+    weights = scales * np.sin(_SPREAD * products / whole.sum())
 
     def key(piece: slice) -> Array:
         # Each row is summed by itself: a product of matrices rounds by where the row is.

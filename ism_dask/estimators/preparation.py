@@ -264,7 +264,8 @@ def prepare_rows(
         # Centred rows always span a direction that is nothing but rounding.
         basis = Q[:, sizes > _ROUNDINGS * max(rows.shape) * np.finfo(np.float64).eps * sizes[0]]
         return replace(prepared, shards=replace(cut(rows @ basis), dtype=shards.dtype), basis=basis)
-    spanned = without_dependent_indicators(raw, affine) if centred else affine
+    counted = raw if weights is None else raw.with_rows(ROW_WEIGHTS, weights)
+    spanned = without_dependent_indicators(counted, affine) if centred else affine
     shards = raw.standardised(spanned)
     if not is_lazy(X):  # to standardise rows in memory once is cheaper than in every tile
         shards = replace(cut(spanned.apply(X, raw.dtype), raw.largest), source=shards)
@@ -342,7 +343,8 @@ def without_dependent_indicators(raw: Shards, affine: Standardisation) -> Standa
     indicators = np.flatnonzero(affine.varying & affine.indicators)
     if not 1 < len(indicators) <= _MOST_INDICATORS:
         return affine
-    sums = raw.in_double().fold(_indicator_covariance, indicators) / raw.n_rows
+    sums = raw.in_double().fold(_indicator_covariance, indicators)
+    sums /= sums[-1, -1]
     covariance = sums[:-1, :-1] - np.outer(sums[-1, :-1], sums[-1, :-1])
     scale = affine.scale[indicators]
     values, vectors = np.linalg.eigh(covariance / np.outer(scale, scale))
@@ -358,4 +360,5 @@ def without_dependent_indicators(raw: Shards, affine: Standardisation) -> Standa
 
 def _indicator_covariance(piece: LoadedShard, columns: Array) -> Array:
     rows = np.column_stack([piece.X[:, columns], np.ones(len(piece.X))])
-    return np.asarray(rows.T @ rows)
+    counts = piece.facts.get(ROW_WEIGHTS)
+    return np.asarray(rows.T @ (rows if counts is None else rows * counts[:, None]))

@@ -90,8 +90,7 @@ class Sample:
         """The mean kernel of a row with itself, which ridges are shares of."""
         X = self.rows.X
         Z = X * np.sqrt(self.q / X.shape[1])  # as long as the rows of X W are on average
-        terms = self.base.kernel.terms
-        return float(sum(w * term.value(term.pairing.own(Z)).mean() for w, term in terms))
+        return float(np.average(self.base.kernel.own(Z), weights=self.rows.weights))
 
     @property
     def avoids(self) -> bool:

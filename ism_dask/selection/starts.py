@@ -65,7 +65,7 @@ def starts_by_name(
     }
     starts = {}
     for name in names:
-        W = np.linalg.qr(methods[name]()[:, :q])[0]
+        W = np.linalg.qr(methods[name]()[:, :q].astype(np.float64))[0]
         if W.shape[1] < q:  # the gradients complete it
             outside = np.eye(len(W)) - W @ W.T
             W = np.hstack([W, largest_pairs(outside @ moments()[1] @ outside, q - W.shape[1])[1]])

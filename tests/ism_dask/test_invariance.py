@@ -83,6 +83,35 @@ def test_neither_columns_nor_their_signs_nor_units_nor_names_matter(make, rows):
     assert other.objective_ == pytest.approx(plain.objective_, rel=1e-9)
 
 
+FEW_VALUES = {
+    "bits": lambda rng: rng.integers(0, 2, (80, 7)),
+    "counts": lambda rng: rng.poisson(0.7, (80, 5)),
+    "levels": lambda rng: np.hstack([np.eye(k)[rng.integers(0, k, 80)] for k in (4, 3)]),
+}
+
+
+@pytest.mark.parametrize("make", SUPERVISED)
+@pytest.mark.parametrize("kind", FEW_VALUES)
+def test_rows_that_are_nearly_alike_come_in_one_order(kind, make):
+    """Rounding, of sums over rows or by memory, decides nothing, nor do weights in place of copies.
+
+    Rows of few values tie in what orders them, but for y and their weights.
+    """
+    for seed in range(3):
+        rng = np.random.default_rng(seed)
+        rows = FEW_VALUES[kind](rng).astype(float)
+        y = rows[:, 0] + rows[:, 1] * rows[:, 2] + 0.3 * rng.normal(size=80)
+        weights, order = rng.integers(1, 4, 80).astype(float), rng.permutation(80)
+        weighted = quick(make).fit(rows, y, weights)
+        for other in (
+            quick(make).fit(rows[order], y[order], weights[order]),
+            quick(make).fit(np.asfortranarray(rows), y, weights),
+        ):
+            assert_array_equal(other.components_, weighted.components_)
+        copies = np.arange(80).repeat(weights.astype(int))
+        assert apart(quick(make).fit(rows[copies], y[copies]), weighted) < 1e-6
+
+
 # A row of weight 2 is two equal rows, for every engine, every target and what is known beside.
 
 WIDE = Gaussian(sigma=2.0)
@@ -124,6 +153,27 @@ def test_the_unit_of_weights_does_not_matter(make):
     for name in ("alone", "lost"):
         known = factor * getattr(ones.contributions_, name)
         assert_allclose(getattr(thousands.contributions_, name), known, rtol=1e-6)
+
+
+def test_rows_of_next_to_no_weight_set_no_unit_of_ridges():
+    far = X * np.where(np.arange(120) < 30, 30.0, 1.0)[:, None]
+    one, other = (
+        quick(PredictiveIKDR, kernel=Polynomial(2)).fit(
+            far, NUMBERS, np.where(np.arange(120) < 30, least, 1.0)
+        )
+        for least in (0.0, 1e-12)
+    )
+    assert one.objective_ == pytest.approx(other.objective_, rel=1e-3)
+
+
+@pytest.mark.parametrize("make", SUPERVISED)
+def test_a_level_of_next_to_no_weight_hides_no_other(make):
+    """Its indicator has a small deviation, which says nothing of the others."""
+    levels = np.random.default_rng(0).integers(0, 3, 120)
+    rows = np.hstack([np.eye(3)[levels], X[:, :2]])
+    y = 2.0 * (levels == 1) + X[:, 1] + 0.2 * NUMBERS
+    weights = np.where(levels == 0, 1e-12, 1.0)
+    assert (np.abs(quick(make).fit(rows, y, weights).components_[:, 1:3]) > 0.1).all()
 
 
 @pytest.mark.parametrize("sides", [{}, {"avoid": SEX}, {"given": SEX}])
