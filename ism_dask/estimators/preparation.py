@@ -178,11 +178,15 @@ class Prepared:
         Without it, J would be larger where X W tells what is given: y at fixed s depends on X W in
         one way for each s.
         """
-        shards = self.shards.in_double().with_rows(_SIDE, given.factor)
-        shards = shards.with_rows(_COUNTS, given.counts)
-        cross, squares, sums = shards.fold(_side_sums)
+        shards, basis = self.shards.in_double(), self.basis
+        # Each feature has a ridge of its own, whatever the axes of the coordinates are.
+        features = shards if basis is None else shards.mapped(_turned, len(basis), basis.T)
+        features = features.with_rows(_COUNTS, given.counts).with_rows(_SIDE, given.factor)
+        cross, squares, sums = features.fold(_side_sums)
         squares -= sums**2 / given.counts.sum()
         coefficients, *_ = given.fit(cross, squares)
+        coefficients = coefficients if basis is None else coefficients @ basis
+        shards = shards.with_rows(_SIDE, given.factor)
         residuals = shards.mapped(_residual, self.n_varying, coefficients)
         return replace(self, shards=residuals, others=None)  # of which nothing is given
 
@@ -276,6 +280,10 @@ def _side_sums(piece: LoadedShard) -> tuple[Array, Array, Array]:
     weighted = piece.facts[_COUNTS][:, None] * piece.X
     squares = np.einsum("ij,ij->j", weighted, piece.X)
     return piece.facts[_SIDE].T @ weighted, squares, weighted.sum(axis=0)
+
+
+def _turned(piece: LoadedShard, axes: Array) -> Array:
+    return np.asarray(piece.X @ axes)
 
 
 def _residual(piece: LoadedShard, coefficients: Array) -> Array:

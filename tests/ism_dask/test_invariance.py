@@ -156,14 +156,31 @@ def test_the_unit_of_weights_does_not_matter(make):
 
 
 def test_rows_of_next_to_no_weight_set_no_unit_of_ridges():
-    far = X * np.where(np.arange(120) < 30, 30.0, 1.0)[:, None]
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(150, 5))
+    y = rows[:, 0] + 0.5 * rows[:, 1] ** 2 + 0.3 * rng.normal(size=150)
+    rows[:10] *= 30
     one, other = (
-        quick(PredictiveIKDR, kernel=Polynomial(2)).fit(
-            far, NUMBERS, np.where(np.arange(120) < 30, least, 1.0)
+        PredictiveIKDR(2, kernel="polynomial", max_features=None).fit(
+            rows, y, np.where(np.arange(150) < 10, least, 1.0)
         )
         for least in (0.0, 1e-12)
     )
     assert one.objective_ == pytest.approx(other.objective_, rel=1e-3)
+
+
+@pytest.mark.parametrize("make", SUPERVISED)
+def test_beside_what_is_given_the_order_of_indicators_does_not_matter(make):
+    """W is fitted to coordinates in their space, whose axes depend on this order."""
+    rng = np.random.default_rng(0)
+    rows = np.hstack([np.eye(3)[np.arange(120) % 3], X[:, :3]])
+    y, known = rows[:, 0] + NUMBERS + 0.2 * rng.normal(size=120), X[:, 2] + rng.normal(size=120)
+    order = rng.permutation(6)
+    one, other = (
+        quick(make).fit(each, y, given=known + rows[:, 1]) for each in (rows, rows[:, order])
+    )
+    assert other.objective_ == pytest.approx(one.objective_, rel=1e-6)
+    assert subspace_sine(one.components_.T[order], other.components_.T) < 1e-4
 
 
 @pytest.mark.parametrize("make", SUPERVISED)
