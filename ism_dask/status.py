@@ -92,7 +92,7 @@ _ENDINGS = {
     Status.START: (
         "took a simpler method's W: it predicts unseen rows better than a fitted one does, or the "
         "signal is weak",
-        "if it is weak, add rows, or take fewer columns or fewer `n_components`",
+        "where the signal is weak, add rows, or take fewer columns or `n_components`",
     ),
     Status.ROUNDING: (
         "came to coordinates that rounding lets no step improve, though they are not stationary",

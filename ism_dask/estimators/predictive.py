@@ -51,17 +51,17 @@ default "auto"
         "gaussian" functions of a gaussian kernel of median width, "multiscale" those of three
         gaussian kernels: of the median width, half of it and a quarter of it.
     max_features : int, "auto", "significant" or None, default "auto"
-        The number of features that W may use; None means all. All other weights are exactly zero.
-        W is fitted to all features first. Then the weakest ones go in stages, while W climbs on the
+        The number of features that W may use; None means all. All other weights are exactly zero. W
+        is fitted to all features first. Then the weakest ones go in stages, while W climbs on the
         others: with a number those with the smallest shares, until this number remains; with
         "significant" those whose weights noise alone may explain, at a chance of 1% that one of all
-        remains by noise. "auto" does so where unseen rows are then predicted better, and otherwise
-        takes all features; it is tried with up to some 900 rows and 300 free weights, (d - q) q.
-        With a number or "significant", a sample chooses the features of more rows. W is fitted
-        again to all rows with the features that remain; `history_`, `n_iter_` and `converged_`
-        belong to this last fit. With a number or "significant", if there are more features than
-        half as many rows, the first fit takes only those that explain most of y by themselves, one
-        for every five rows: a feature that counts only beside others is missed.
+        remains by noise where y depends on X. "auto" does so where unseen rows are then predicted
+        better, and otherwise takes all features; it is tried with up to some 900 rows and 300 free
+        weights, (d - q) q. With a number or "significant", a sample chooses the features of more
+        rows. W is fitted again to all rows with the features that remain; `history_`, `n_iter_` and
+        `converged_` belong to this last fit. With a number or "significant", if there are more
+        features than half as many rows, the first fit takes only those that explain most of y by
+        themselves, one for every five rows: a feature that counts only beside others is missed.
     solver : "ascent" or Ascent, default "ascent"
         Limits of the steps, such as `ism_dask.solvers.Ascent(max_iter=200, max_seconds=60)`.
     standardize : bool, default True

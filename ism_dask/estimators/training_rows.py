@@ -16,6 +16,7 @@ import numpy as np
 from ism_dask._types import Array
 from ism_dask.criteria.landmark_regression import TARGET
 from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
+from ism_dask.engines.base import SAMPLE_ROWS
 from ism_dask.estimators.preparation import Prepared
 from ism_dask.gamma.base import AvoidingDependence, Dependence, repeated_rows
 from ism_dask.gamma.row_values import near_zero
@@ -157,7 +158,7 @@ class TrainingRows:
             first, rows = self._first
             counted = rows.X
             if self.weights is not None:
-                counted = counted[repeated_rows(self.weights[first])]
+                counted = counted[repeated_rows(self.weights[first], SAMPLE_ROWS)]
             counted = self.prepared.with_others(counted)
             kernel = self.kernel.resolve(counted, self.prepared.column_share(q))
             self._samples[key] = Sample(

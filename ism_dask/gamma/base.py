@@ -269,15 +269,17 @@ def weighted_by_class(
     return check_weights(given[codes] * weights, len(y), "`class_weight`")
 
 
-def repeated_rows(weights: Array) -> Array:
+def repeated_rows(weights: Array, most: int = _MOST_REPEATED) -> Array:
     """Return ascending indices (m,) of rows, each as often as its weight says.
 
-    If the weights are no whole numbers, or large ones, there are as many indices as rows, and a
-    row has its share of them, rounded up or down.
+    If that would be more than `most`, a row has its share of these, rounded up or down; if the
+    weights are no whole numbers, of as many indices as there are rows.
     """
-    total = weights.sum()
-    if (weights == np.floor(weights)).all() and total <= _MOST_REPEATED:
-        return np.repeat(np.arange(len(weights)), weights.astype(np.intp))
+    count = len(weights)
+    if (weights == np.floor(weights)).all():
+        if weights.sum() <= most:
+            return np.repeat(np.arange(count), weights.astype(np.intp))
+        count = max(count, most)
     ends = np.cumsum(weights)
-    positions = (np.arange(len(weights)) + 0.5) * (ends[-1] / len(weights))
+    positions = (np.arange(count) + 0.5) * (ends[-1] / count)
     return np.searchsorted(ends, positions, side="right")

@@ -168,7 +168,8 @@ def _kernel_dependence(y: Array, weights: Array | None, widths: tuple[float, ...
     some = counted[:: -(-len(counted) // _MEDIAN_ROWS)]
     if not np.ptp(some, axis=0).any():
         # These rows are equal, and a rare event is among the others: add rows of its extremes.
-        extremes = counted[counted.argmin(axis=0)], counted[counted.argmax(axis=0)]
+        every = points if weights is None else points[weights > 0]
+        extremes = every[every.argmin(axis=0)], every[every.argmax(axis=0)]
         some = np.concatenate([some, *extremes])
     scaled = points / median_distance(some, "the median width of the kernel of `y`")
 

@@ -81,7 +81,8 @@ def gradient_moments(X: Array, Y: Array, rounds: tuple[int, ...]) -> list[Array]
     """
     most = RULES.gradient_rows if X.shape[1] <= RULES.many_columns else RULES.few_gradient_rows
     chosen = np.linspace(0, len(X) - 1, min(len(X), most)).astype(int)
-    X, Y = X[chosen], Y[chosen]
+    # Distances between rows far from the origin would lose their digits.
+    X, Y = X[chosen] - X[chosen].mean(axis=0), Y[chosen]
     n, d = X.shape
     width = RULES.laplace_width * np.sqrt(d)
     metric, results = np.eye(d), []

@@ -155,6 +155,15 @@ def test_the_unit_of_weights_does_not_matter(make):
         assert_allclose(getattr(thousands.contributions_, name), known, rtol=1e-6)
 
 
+@pytest.mark.parametrize("make", SUPERVISED)
+def test_rare_numbers_of_little_weight_are_seen(make):
+    """No sample of rows by their weights has them."""
+    y = np.where(np.arange(120) < 2, [1.5, 2.5] * 60, 0.0)
+    fitted = quick(make).fit(X, y, np.where(y > 0, 0.1, 1.0))
+    assert 0 < fitted.objective_
+
+
+@quiet
 def test_rows_of_next_to_no_weight_set_no_unit_of_ridges():
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(150, 5))

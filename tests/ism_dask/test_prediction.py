@@ -339,6 +339,13 @@ def test_the_number_of_new_features_is_the_true_one():
     assert len(PredictiveIKDR(max_features=1).fit(*curved(200)).components_) == 1
 
 
+def test_a_column_far_from_the_origin_is_no_error():
+    far = X + np.array([0.0, 0.0, 0.0, 0.0, 1e8])
+    with pytest.warns(UserWarning, match="hardly predicted"):
+        model = PredictiveIKDR(1, kernel="linear", standardize=False).fit(far, NUMBERS > 0)
+    assert model.status_ is Status.START
+
+
 def test_a_start_that_no_step_has_changed_has_the_numbers_that_were_tried():
     rng = np.random.default_rng(1)
     X, coins = rng.normal(size=(60, 15)), rng.integers(0, 2, size=60)

@@ -10,7 +10,17 @@ import pytest
 import scipy.sparse
 from distributed import Client
 from models import CULTIVAR as Y
-from models import NAMES, SUPERVISED, apart, assert_same_fit, hsic_model, quick, quiet, stored
+from models import (
+    NAMES,
+    SUPERVISED,
+    apart,
+    assert_same_fit,
+    hsic_model,
+    most_memory,
+    quick,
+    quiet,
+    stored,
+)
 from models import WINE as X
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.sparse import coo_array, csr_array
@@ -252,6 +262,16 @@ def test_many_classes_and_rows_that_decide_nothing_are_fitted(make):
         assert np.isfinite(fitted.transform(rows)).all()
 
 
+def test_many_rows_of_few_values_take_little_memory():
+    """They are few rows with large weights: widths are those of some copies."""
+    rng = np.random.default_rng(0)
+    rows = rng.integers(0, 2, (20_000, 4)).astype(float)
+    y = rows[:, 0] + rows[:, 1] * rows[:, 2] > 0
+    model = PredictiveIKDR(1, max_features=None)
+    assert most_memory(lambda: model.fit(rows, y)) < 500e6
+    assert model.converged_
+
+
 @pytest.mark.parametrize("make", [PredictiveIKDR, SupervisedIKDR, UnsupervisedIKDR])
 def test_the_sum_of_the_indicators_of_a_category_has_no_weight(make):
     """Rows do not vary in it, so that a feature that raises J has none of it."""
@@ -259,7 +279,9 @@ def test_the_sum_of_the_indicators_of_a_category_has_no_weight(make):
     numbers, levels = rng.normal(size=(240, 3)), np.eye(3)[rng.integers(0, 3, 240)]
     rows = np.hstack([numbers, levels])
     y = (numbers[:, 0] + numbers[:, 1] ** 2 + levels[:, 0] > 1.0).astype(int)
-    fitted = make(2).fit(rows, y)
+    # Of few columns, no indicators may add up to one.
+    every = {"max_features": None} if make is PredictiveIKDR else {}
+    fitted = make(2, **every).fit(rows, y)
     useful = fitted.components_[fitted.eigenvalues_ > 1e-9 * fitted.eigenvalues_[0]]
     assert_allclose(useful[:, 3:] @ fitted.scale_[3:], 0.0, atol=1e-9)
     if make is SupervisedIKDR:
