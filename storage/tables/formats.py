@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from storage.errors import TableError
 from storage.tables.arrow_files import open_columnar
 from storage.tables.files import COLUMNAR, TableFiles, explain_errors, find_files
-from storage.tables.schema import BOOLEAN, CATEGORY, NUMBER, TableOptions
+from storage.tables.schema import BOOLEAN, CATEGORY, DATE, NUMBER, TableOptions
 from storage.tables.sources import Part, Table, batch_rows, matrix_table, spans
 from storage.tables.text_files import open_text
 
-_TYPES = {NUMBER: pa.float64(), BOOLEAN: pa.bool_(), CATEGORY: pa.string()}
+_TYPES = {NUMBER: pa.float64(), BOOLEAN: pa.bool_(), CATEGORY: pa.string(), DATE: pa.date32()}
 
 
 def open_table(
@@ -34,7 +34,7 @@ def open_table(
     if not all(isinstance(each, str | Path) for each in given):
         return _open_frame(source)
     options = options or TableOptions()
-    types = {name: _TYPES[kind] for name, kind in (kinds or {}).items() if kind in _TYPES}
+    types = {name: _TYPES[kind] for name, kind in (kinds or {}).items()}
     types |= dict.fromkeys(options.keep, pa.string())
     files = find_files(source)
     with explain_errors(files.description):

@@ -101,10 +101,7 @@ def open_text(files: TableFiles, types: Types, options: TableOptions) -> Table:
     dataset = open_dataset(files, dialect.file_format())
     found = types_by_file(dataset)
     _check_header(files, list(found))
-    fields = [
-        pa.field(name, types[name] if name in types else _common_type(name, kinds))
-        for name, kinds in found.items()
-    ]
+    fields = [pa.field(name, _common_type(name, found[name], types.get(name))) for name in found]
     folders = [field for field in dataset.schema if field.name not in found]
     # A row of one empty cell is an empty line, which is no row where there are more columns.
     text_format = dialect.file_format(empty_lines=len(found) == 1)
@@ -171,9 +168,14 @@ def _rows(text: str, delimiter: str) -> list[list[str]]:
         return []
 
 
-def _common_type(name: str, kinds: Types) -> pa.DataType:
-    """Return the type that a column has, from what its first rows in each file are."""
+def _common_type(name: str, kinds: Types, known: pa.DataType | None) -> pa.DataType:
+    """Return the type of a column; its first rows in each file decide if none, or a date, is known.
+
+    Dates are written in several ways.
+    """
     given = {path: kind for path, kind in kinds.items() if not pa.types.is_null(kind)}
+    if known is not None and not (given and pa.types.is_date(known)):
+        return known
     if any(map(pa.types.is_binary, given.values())):
         raise ValueError(NOT_UTF8)  # `explain_errors` says what helps
     numeric = (pa.types.is_integer, pa.types.is_floating)

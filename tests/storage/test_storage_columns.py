@@ -188,13 +188,18 @@ def test_dates_are_days_on_request(case):
 
 def test_new_rows_have_dates_too(tmp_path):
     (tmp_path / "a.csv").write_text("x,when\n1,2020-02-01\n2,2020-02-29\n")
-    data = ingest_table(tmp_path / "a.csv", "t", dates=True)
+    data = ingest_table(tmp_path / "a.csv", "t", dates=True, missing="mean")
     schema = TableSchema.from_json((data.info.table or {})["schema"])
     (tmp_path / "b.csv").write_text("when;x\n01.02.2020;1\n")
     table = open_new_rows(tmp_path / "b.csv", schema)
     assert check_columns(table, schema) == ()
     (rows,) = encode_new_rows(table, schema, Problems())
     assert_array_equal(rows.X, [[1, 18293]])
+    (tmp_path / "b.csv").write_text("x,when\n1,\n2,\n")  # none of them is known
+    table = open_new_rows(tmp_path / "b.csv", schema)
+    assert check_columns(table, schema) == ()
+    (rows,) = encode_new_rows(table, schema, Problems())
+    assert_array_equal(rows.X[:, 1], [18307, 18307])
     wrong = pd.DataFrame({"x": [1.0], "when": ["soon"]})
     with pytest.raises(TableError, match=r"has .*string in 'when', which was a date"):
         encode_frame(wrong, schema)
