@@ -169,10 +169,7 @@ def _rows(text: str, delimiter: str) -> list[list[str]]:
 
 
 def _common_type(name: str, kinds: Types, known: pa.DataType | None) -> pa.DataType:
-    """Return the type of a column; its first rows in each file decide if none, or a date, is known.
-
-    Dates are written in several ways.
-    """
+    """Return the type of a column: by its first rows in each file, unless one is known, no date."""
     given = {path: kind for path, kind in kinds.items() if not pa.types.is_null(kind)}
     if known is not None and not (given and pa.types.is_date(known)):
         return known
