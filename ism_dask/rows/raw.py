@@ -160,9 +160,9 @@ class SparseRows:
 class Standardisation:
     """The map from raw rows to the standardised rows of the solver: `(x - mean) / scale`.
 
-    Columns that are not `varying` (d,) are left out. `indicators` (d,) are the columns of two
-    values, such as 0 and 1, None if that was not determined. With a `basis` (varying, r) of
-    orthonormal directions, the rows become their coordinates in them.
+    Columns that are not `varying` (d,) are left out. `indicators` (d,) are the columns of which all
+    values are 0 or 1, None if that was not determined. With a `basis` (varying, r) of orthonormal
+    directions, the rows become their coordinates in them.
     """
 
     mean: Array
@@ -178,13 +178,10 @@ class Standardisation:
         # The variance of a constant column is rounding only: its mean times epsilon, squared.
         eps = np.finfo(np.float64).eps
         varies = (columns.high > columns.low) & (variance > (n * mean * eps) ** 2)
-        # Columns of two values, such as 0 and 1, have the largest variance of all columns between
-        # these values with their mean, and they alone have it.
-        with np.errstate(over="ignore", invalid="ignore"):
-            width = np.where(varies, columns.high - columns.low, 1.0)
-            share = (mean - columns.low) / width
-            missing = np.abs(variance / width / width - share * (1 - share))
-        indicators = varies & (missing <= _ROUNDINGS * n * eps)
+        # Columns that hold nothing but 0 and 1 have the variance `mean (1 - mean)`. Among the
+        # columns from 0 to 1 it is the largest, which they alone have.
+        has_largest = np.abs(variance - mean * (1 - mean)) <= _ROUNDINGS * n * eps
+        indicators = np.asarray((columns.low == 0) & (columns.high == 1) & has_largest)
         return cls(mean, np.where(varies, np.sqrt(variance), 1.0), varies, indicators)
 
     @property

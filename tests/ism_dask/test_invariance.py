@@ -62,7 +62,6 @@ ROWS = {
     # Rows of few values are equal, and differ in class.
     "counts": lambda rng: rng.poisson(0.7, (100, 3)).astype(float),
     "bits": lambda rng: rng.integers(0, 2, (100, 4)).astype(float),
-    "levels": lambda rng: np.eye(4)[rng.integers(0, 4, 100)],
 }
 
 
