@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 
-from ism_dask.words import count_noun
+from ism_dask.words import count_noun, new_feature
 
 # A new feature hardly matters to J if its eigenvalue is a smaller share of the largest one.
 _LEAST_SHARE = 1e-3
@@ -136,7 +136,7 @@ def components_advice(eigenvalues: Sequence[float], eigengap: float) -> str:
         useful = sum(value > outside for value in eigenvalues)
         problem = (
             f"the eigengap is {eigengap:.3g}: outside of W Phi has an eigenvalue of "
-            f"{outside:.3g}, larger than that of new feature {useful + 1}"
+            f"{outside:.3g}, larger than that of {new_feature(useful)}"
         )
     else:
         return ""

@@ -49,13 +49,12 @@ def run(
     but not published, and the command fails.
     """
     from flows.refreshes.refresh import check_refreshable, write_outputs  # noqa: PLC0415
-    from flows.runs.published import History  # noqa: PLC0415
     from flows.runs.resumable import check_name_is_free  # noqa: PLC0415
 
     settings = RefreshSettings(file=str(file), force=force, afresh=afresh)
     plan = settings.plan
     # What refreshes have written, they replace.
-    refreshes = [] if plan.limits is None else History(check_refreshable(plan)).records
+    refreshes = [] if plan.limits is None else check_refreshable(plan).records
     if dry_run:
         _show(plan, output)
         return
@@ -218,7 +217,7 @@ def schedule(
     from flows.refreshes.refresh import check_refreshable  # noqa: PLC0415
     from flows.settings.run_file import read_run_file  # noqa: PLC0415
 
-    name = check_refreshable(read_run_file(file, force=True))
+    name = check_refreshable(read_run_file(file, force=True)).name
     connect_to_prefect(output)
     from flows.tracking.schedules import schedule_refresh  # noqa: PLC0415
 

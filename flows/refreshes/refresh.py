@@ -50,7 +50,7 @@ def refresh(settings: RefreshSettings) -> RefreshResult:
     """Refresh the run that a run file names; its history has the result, a failure too."""
     try:
         plan = settings.plan
-        name = check_refreshable(plan)
+        name = check_refreshable(plan).name
     except SettingsError as error:
         _record_bad_file(settings.file, error)
         raise
@@ -69,8 +69,8 @@ def refresh(settings: RefreshSettings) -> RefreshResult:
     return result
 
 
-def check_refreshable(plan: RunFile) -> str:
-    """Return the name of the published run; raise an error for a file that cannot be refreshed."""
+def check_refreshable(plan: RunFile) -> History:
+    """Return the history of the published run; raise an error if a file cannot be refreshed."""
     if plan.flow != "fit" or plan.ingest is None:
         raise SettingsError(
             f"{plan.path}: a refresh needs the table [fit], and a table of its own as `data.source`"
@@ -94,7 +94,7 @@ def check_refreshable(plan: RunFile) -> str:
     # The first refresh may have been killed once its run was published.
     if not history.file and model_hash(name) not in ("", model_hash(refresh_run(name, 1))):
         raise _not_ours(name)
-    return name
+    return history
 
 
 def _not_ours(run: str) -> FlowError:
@@ -149,7 +149,7 @@ def _refreshed(settings: RefreshSettings, history: History) -> RefreshResult:
     fit_settings, start = _fit_settings(plan.stored_as(data.info.folder), run, data, start, current)
     if saved_run_path(run) is not None:  # by a refresh that was killed, if it is the same fit
         config, own = open_run(run).config, deciding(fit_settings)
-        if any(config.get(name) != own[name] for name in own if name != "start_from"):
+        if any(config.get(key) != own[key] for key in own if key != "start_from"):
             raise _not_ours(run)
     fitted, new, rows, y = fit_and_save(fit_settings, data, start)
     comparison, equal = None, share_of_equal_rows(rows, y)

@@ -92,7 +92,8 @@ def cluster_summary(result: ClusterResult, model: Model | None) -> Summary:
         found += f"; {', '.join(names[:-1])} and {names[-1]} tell them apart most"
     # Clusters may be the levels of one column of texts.
     of = {each.column for each in result.separating if each.share > _APART}
-    warnings = [say("clusters.one_column", column=each) for each in of if each and len(of) == 1]
+    column = of.pop() if len(of) == 1 else ""
+    warnings = (say("clusters.one_column", column=column),) if column else ()
     sizes = tuple((str(cluster), f"{size:,}") for cluster, size in enumerate(result.sizes))
     clusters = [Table(say("clusters.sizes"), ("cluster", "rows"), sizes)]
     if result.separating:
@@ -108,7 +109,7 @@ def cluster_summary(result: ClusterResult, model: Model | None) -> Summary:
                 Fact(f"NMI with {name}", f"{value:.3f}", say("clusters.agreement"))
                 for name, value in result.nmi.items()
             ),
-            Fact("Clusters", f"{result.n_clusters:,}", warnings=tuple(warnings)),
+            Fact("Clusters", f"{result.n_clusters:,}", warnings=warnings),
             Fact("Objective J", J, "Of the last W."),
             Fact("Rounds", f"{len(result.rounds):,}"),
             Fact("Seconds", f"{result.seconds:.2f}"),

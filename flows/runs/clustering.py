@@ -41,7 +41,7 @@ from ism_dask.estimators.clusterers import ClusteringIKDR
 from ism_dask.gamma.targets import class_dependence
 from ism_dask.words import count_noun
 from storage import Dataset, load_model
-from storage.tables.schema import CATEGORY
+from storage.tables.schema import CATEGORY, TableSchema
 
 # A result lists this many columns that tell the clusters apart.
 _SEPARATING = 10
@@ -125,13 +125,14 @@ def separating_columns(
     sizes = np.bincount(model.labels_, minlength=model.n_clusters)
     # The standardised columns have mean 0 and variance 1.
     shares = (sums**2 / np.maximum(sizes, 1)[:, None]).sum(axis=0) / len(data.X)
-    features = data.info.table["schema"]["features"] if data.info.table else ()
-    texts = {f"{each['name']}=": each["name"] for each in features if each["kind"] == CATEGORY}
-    apart = []
-    for name, share in largest(data, shares, _SEPARATING):
-        column = next((texts[each] for each in texts if name.startswith(each)), "")
-        apart.append(SeparatingColumn(feature=name, share=min(share, 1.0), column=column))
-    return tuple(apart)
+    table = data.info.table
+    features = () if table is None else TableSchema.from_json(table["schema"]).features
+    texts = [each for each in features if each.kind == CATEGORY]
+    column_of = {level: each.name for each in texts for level in each.encoded_names}
+    return tuple(
+        SeparatingColumn(feature=name, share=min(share, 1.0), column=column_of.get(name, ""))
+        for name, share in largest(data, shares, _SEPARATING)
+    )
 
 
 def _fitted(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ism_dask._types import Array
+from ism_dask.words import printable
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -288,7 +289,7 @@ def labelled(ax: Axes) -> Entries:
 
 def short_name(name: str) -> str:
     """Return a name as pictures have room for it: one line of printable characters, cut if long."""
-    name = " ".join("".join(each if each.isprintable() else " " for each in name).split())
+    name = " ".join(printable(name).split())
     return name if len(name) <= _MAX_NAME else name[: _MAX_NAME - 1] + "…"
 
 

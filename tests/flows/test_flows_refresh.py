@@ -570,4 +570,4 @@ def test_a_new_run_file_for_a_glob_is_valid(here, run_file, monkeypatch):
         with pytest.raises(SettingsError, match="a refresh needs the table"):
             check_refreshable(read_run_file(path))
         path.write_text(path.read_text().replace("# [refresh]", "[refresh]"))
-        assert check_refreshable(read_run_file(path)) == name
+        assert check_refreshable(read_run_file(path)).name == name
