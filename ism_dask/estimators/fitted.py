@@ -114,9 +114,9 @@ def interchangeable(X: Array, components: Array) -> tuple[tuple[int, int, float]
 
 
 def rotated(solution: Solution, prepared: Prepared, rotation: str | None) -> Solution:
-    """Return a solution with W rotated as `rotation` says, with the signs of `components_`.
+    """Return a solution with W rotated as `rotation` says; the eigengap keeps its meaning.
 
-    The eigengap keeps its meaning.
+    The signs of W are such that the largest weight of each new feature is positive.
     """
     weights = prepared.lift(solution.W.T).T
     if rotation is None:

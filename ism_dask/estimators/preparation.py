@@ -17,7 +17,6 @@ from ism_dask.gamma.side_information import SideRegression
 from ism_dask.kernels import Kernel
 from ism_dask.linalg.subspaces import (
     axes_outside,
-    canonical_signs,
     most_constant,
     nearest_orthonormal,
 )
@@ -111,9 +110,9 @@ class Prepared:
         return int(given)
 
     def projection(self, W: Array) -> dict[str, Array]:
-        """Return the fitted attributes that `transform` needs, for W (r + s, q)."""
+        """Return the fitted attributes that `transform` needs, for the W (r + s, q) `rotated`."""
         return {
-            "components_": canonical_signs(self.lift(W.T).T).T,
+            "components_": self.lift(W.T),
             "mean_": self.affine.mean - self.origin * self.affine.scale,
             "scale_": self.affine.scale,
         }
