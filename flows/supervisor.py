@@ -1,6 +1,6 @@
 """What `ism-dask up` keeps up: it starts all services, and ends all if one of them ends.
 
-To start it again is the work of systemd or Compose (`deploy/`).
+To start it again is the work of systemd (`deploy/systemd`).
 """
 
 from __future__ import annotations

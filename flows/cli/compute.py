@@ -41,7 +41,7 @@ def crossval(settings: CrossvalSettings, *, plain: Plain = False, output: Output
 
 
 def fit(settings: FitSettings, *, plain: Plain = False, output: Output) -> None:
-    """Fit W to all rows of a data set and save it as a run, for `ism-dask transform`."""
+    """Fit W, the weights of new features, to a data set and save it as a run."""
     output.finish(computed_run("fit", settings, output, plain=plain).to_json())
 
 
@@ -121,8 +121,8 @@ def resume(
 ) -> None:
     """Resume a run that was killed, interrupted or failed, from its last checkpoint.
 
-    It comes to the same bits as if it had not been cut off. The command that began it, given
-    once more, does the same.
+    The result has the same bits as that of a run without interruption. Repeating the command
+    that began the run does the same.
     """
     from flows.services.leases import find_lease, list_leases  # noqa: PLC0415
     from flows.settings.run_file import FLOWS  # noqa: PLC0415
@@ -152,7 +152,7 @@ def resume(
 
 def cancel(
     run: Annotated[
-        str, typer.Argument(metavar="RUN", help="A run; or a published one that is refreshed.")
+        str, typer.Argument(metavar="RUN", help="A run, or a published one that is refreshed.")
     ],
     *,
     output: Output,

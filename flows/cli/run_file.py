@@ -44,8 +44,8 @@ def run(
 ) -> None:
     """Do what a run file says: ingest its table, fit, transform rows, write the report.
 
-    A file with the table [refresh] refreshes its run. If its data have changed, W is fitted again,
-    and published with its outputs if it is within the limits of that table. Otherwise it is saved,
+    A file with the table [refresh] refreshes its run: if data or settings have changed, W is fitted
+    again. A fit within the limits of that table is published, with its outputs. Any other is saved,
     but not published, and the command fails.
     """
     from flows.refreshes.refresh import check_refreshable, write_outputs  # noqa: PLC0415
@@ -204,7 +204,7 @@ def history(
 def schedule(
     file: RunFilePath,
     *,
-    cron: Annotated[str, typer.Option(help="When, such as '0 2 * * *': at two in the night.")],
+    cron: Annotated[str, typer.Option(help="When, such as '0 2 * * *': at two at night.")],
     timezone: Annotated[
         str, typer.Option(help="Time zone of --cron, such as Europe/Berlin.")
     ] = "UTC",

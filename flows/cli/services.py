@@ -25,8 +25,8 @@ def up(
 ) -> None:
     """Run a Prefect server and worker, a Dask cluster and a server of reports until Ctrl-C.
 
-    A Prefect server that PREFECT_API_URL names is used. All services listen on 127.0.0.1 only. If
-    one ends, the command ends with an error: systemd or Compose start it again (deploy/).
+    If PREFECT_API_URL names a Prefect server, that one is used. All services listen on 127.0.0.1
+    only. If one ends, all end with an error, and systemd can start them again (deploy/systemd).
     """
     from flows import supervisor  # noqa: PLC0415
 

@@ -264,7 +264,7 @@ def report(
     ] = None,
     card: Annotated[
         bool,
-        typer.Option("--card", help="Write a model card: Markdown with the header that hubs read."),
+        typer.Option("--card", help="Write a model card: Markdown, with a header for model hubs."),
     ] = False,
     force: Replace = False,
     show: Annotated[bool, typer.Option("--open", help="Open it in a browser.")] = False,

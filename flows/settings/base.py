@@ -166,12 +166,12 @@ class IngestSettings(DataSettings):
     )
     target: str = data_setting(
         "auto",
-        about="Table: what a label of numbers is, of several the first: classes or numbers. auto, "
-        "and others: up to 20 different whole numbers are classes.",
+        about="Table: read the label, of several the first, as classes or numbers. auto, as for "
+        "all others: up to 20 different whole numbers are classes.",
     )
     weights: str | None = data_setting(
         None,
-        about="Table: the column of weights: fits of W, and no more, count weight 2 as two rows.",
+        about="Table: the column of row weights. Fits of W alone use it: 2 counts as two rows.",
     )
     dates: bool = data_setting(False, about="Table: read dates as days since 1970-01-01.")
     delimiter: str | None = data_setting(
@@ -183,7 +183,7 @@ class IngestSettings(DataSettings):
     encoding: str | None = data_setting(
         None, about="Text files: the encoding, such as cp1252. Default: detected."
     )
-    max_levels: int = data_setting(50, about="Table: most levels of a column of texts.", ge=2)
+    max_levels: int = data_setting(50, about="Table: most levels (texts) of a column.", ge=2)
     dry_run: bool = saving_setting(
         False, about="Table: show how it would be stored, and store nothing."
     )
@@ -222,7 +222,7 @@ class TransformSettings(Checked):
     split: str | None = setting(None, about="Part of the data set.")
     unseen: str = setting(
         "refuse",
-        about="Levels that the fit has not seen: refuse, or ignore: the row gets 0 for each level.",
+        about="Levels (texts) that the fit has not seen: refuse, or ignore, with 0 for each.",
         names=lambda: ["refuse", "ignore"],
     )
 
@@ -274,7 +274,7 @@ class ServiceSettings(Checked):
     threads: int | None = setting(None, about="Threads of each Dask worker. Default: 1.", ge=1)
     memory: str | None = setting(
         None,
-        about="Memory of each Dask worker, such as 4GB. Default: a fair share.",
+        about="Memory of each Dask worker, such as 4GB. Default: all get 75% of the machine's.",
         check=_check_memory,
     )
     port: int | None = _port_setting("port")

@@ -64,7 +64,7 @@ DataTable = _table(
     "DataTable",
     IngestSettings,
     ("dataset", "force", "dry_run", "scheduler"),
-    ("source", str, setting(about="A table, from this file on, or the name of a data set.")),
+    ("source", str, setting(about="A table, relative to this file, or the name of a data set.")),
     **dict.fromkeys(("label", "drop", "keep", "columns"), _Names | None),
 )
 # A table [[transform]]: rows to project after the fit, of a data set that may come from [data].
@@ -122,7 +122,7 @@ class FileTables:
     """The keys at the top of a run file, and its tables."""
 
     data: DataTable  # type: ignore[valid-type]
-    run: str | None = setting(None, about="Name of the saved run. Default: from data and kernel.")
+    run: str | None = setting(None, about="Name of the saved run. Default: of data and settings.")
     report: Path | None = setting(None, about="Page to write: .html, .md or .json.")
     transform: tuple[TransformTable, ...] = ()  # type: ignore[valid-type]
     refresh: RefreshTable | None = None  # with it `ism-dask run` refreshes the run

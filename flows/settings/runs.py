@@ -205,13 +205,13 @@ class SearchSettings(SavedRunSettings):
     )
     given: str | None = data_setting(
         None,
-        about="The label taken as given: new features explain what it leaves; or several, "
-        "separated by commas.",
+        about="The label taken as given, such as age: new features explain what it does not; or "
+        "several, separated by commas.",
     )
     groups: str | None = data_setting(
         None,
-        about="The label, such as patient, whose rows stay in one fold: of a cross-validation, "
-        "and of the choices of a fit by prediction.",
+        about="The label of groups, such as patient: rows of one group stay in one fold, in a "
+        "cross-validation and in the choices of a fit by prediction.",
     )
     balanced: bool = data_setting(
         False, about="Give all classes the same weight, however many rows they have."
