@@ -124,8 +124,10 @@ def init(
 
     check_choice("flow", flow, list(FLOWS))
     check_free(file, force=force)
-    if data and "://" not in data and data[0] not in "/~" and import_choices().is_table(data):
+    choices = import_choices()
+    if data and data[0] not in "/~" and choices.is_path(data):
         data = os.path.relpath(data, file.parent)  # where relative paths of the file start
+        data = data if choices.is_table(data) else f"./{data}"
     replace_synced(file, commented_run_file(flow, data, label, full=full))
     output.say(f"wrote {file}; run it with `ism-dask run {file}`")
     output.finish({"command": "init", "path": str(file)})

@@ -115,7 +115,8 @@ class DataSettings(FlowSettings):
 
     apart_by: ClassVar[tuple[str, ...]] = ("dataset",)
     dataset: str = setting(
-        about="Name of a data set, which `ism-dask datasets` lists, or the path of a table.",
+        about="Name of a data set, which `ism-dask datasets` lists, or the path of a table; that "
+        "of a folder has a /, such as ./parts.",
         title="Data set",
         names=lambda: import_choices().dataset_names(),
         open_ended=True,
@@ -142,7 +143,7 @@ class IngestSettings(DataSettings):
 
     dataset: str = setting(
         about="Name of a built-in data set, or the path, address or glob of a table (.csv, .tsv, "
-        ".parquet, .feather, .arrow, .npy; a folder of parts).",
+        ".parquet, .feather, .arrow, .npy; a folder such as ./parts).",
         title="Data set or table",
     )
     force: bool = saving_setting(False, about="Replace what is stored.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 from flows.builtin.catalogue import DATASETS, folder_of
@@ -17,6 +16,7 @@ from ism_dask.linalg.subspaces import ROTATIONS
 from storage import StorageError, UnsafeName, dataset_path, safe_name
 from storage.atomic import exists_settled
 from storage.dataset import stored_folders
+from storage.errors import did_you_mean
 from storage.tables.files import COLUMNAR, has_table_suffix
 from storage.tables.schema import TableOptions, label_key
 
@@ -32,8 +32,6 @@ def check_source(dataset: str, split: str | None, name: str = "dataset") -> None
                 f"`split` is {split!r}, but {dataset} is a table, which has none", "split"
             )
         return
-    if is_path(dataset):
-        raise SettingsError(f"`{name}`: there is no file or folder {dataset}", name)
     try:
         stored = exists_settled(dataset_path(folder_of(safe_name(dataset, name), split)))
     except (LookupError, UnsafeName) as error:
@@ -45,25 +43,26 @@ def check_source(dataset: str, split: str | None, name: str = "dataset") -> None
             "split",
         )
     if dataset not in DATASETS and not stored:
-        check_choice(name, dataset, dataset_names())
+        hint = did_you_mean(dataset, names := dataset_names())
+        raise SettingsError(
+            f"`{name}` is {dataset!r}; {hint}expected one of {', '.join(names)}; or a path, with "
+            f"a / or an ending such as .csv: ./{dataset}",
+            name,
+        )
 
 
 def is_table(source: str) -> bool:
-    """Return whether a text is the path, address or glob of a table, not a name of a data set."""
-    if source in ("", *DATASETS):
-        return False
-    is_address = "://" in source or any(mark in source for mark in "*?[")
-    if is_address or has_table_suffix(source):
-        return True
-    try:
-        return Path(source).exists()
-    except OSError:  # such as a name that is too long
-        return False
+    """Return whether a text is the path, address or glob of a table, not a name of a data set.
+
+    Its letters alone decide, whatever files there are: a folder `parts` is ./parts.
+    """
+    is_marked = any(mark in source for mark in "/*?[") or source.startswith(".")
+    return is_marked or has_table_suffix(source)
 
 
 def is_path(source: str) -> bool:
     """Return whether a text is a path on this machine: no address, and no name of a data set."""
-    return "://" not in source and ("/" in source or is_table(source))
+    return "://" not in source and is_table(source)
 
 
 def table_options(settings: Any) -> TableOptions:

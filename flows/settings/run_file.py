@@ -64,7 +64,7 @@ DataTable = _table(
     "DataTable",
     IngestSettings,
     ("dataset", "force", "dry_run", "scheduler"),
-    ("source", str, setting(about="A table, relative to this file, or the name of a data set.")),
+    ("source", str, setting(about="A table, relative to this file (./parts), or a data set.")),
     **dict.fromkeys(("label", "drop", "keep", "columns"), _Names | None),
 )
 # A table [[transform]]: rows to project after the fit, of a data set that may come from [data].
@@ -191,8 +191,7 @@ def _from_folder(folder: Path, value: Any, key: str = "") -> Any:
     if key == "scheduler":
         is_path = value.endswith(CLUSTER_FILE)
     elif key == "source":  # else the name of a data set, or an address
-        choices = import_choices()
-        is_path = choices.is_path(value) or ("://" not in value and choices.is_table(there))
+        is_path = import_choices().is_path(value)
     return there if is_path else value
 
 

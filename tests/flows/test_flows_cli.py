@@ -205,7 +205,7 @@ def test_ctrl_c_is_told_of_whatever_error_comes_of_it(here, monkeypatch):
         ("crossval wine --plain --folds 1", "`--folds` is 1; expected 2 or more"),
         ("crossval wine --plain --first 11", "`--first` is 11; expected at most `--folds`"),
         ("crossval wine --plain --split train", "`--split` is 'train'; wine has all"),
-        ("crossval ../wine --plain", "`dataset`: there is no file or folder ../wine"),
+        ("crossval parts --plain", "or a path, with a / or an ending such as .csv: ./parts"),
         ("fit wine --plain --engine newton", "`--engine` is 'newton'; expected one of auto, "),
         ("fit wine --plain --sigma wide", "`--sigma` must be a positive finite number"),
         ("fit wine --plain --target colour", "expected one of auto, numbers, classes, labels"),

@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -268,7 +269,7 @@ def test_no_command_writes_over_its_input(here, fitted, tmp_path):
         assert "which the run reads" in here("run", tmp_path / "run.md", "--plain").failed(2)
     assert table.read_bytes() == before
     (tmp_path / "parts").mkdir()
-    for parts in ("parts", "parts/*.csv"):  # the next run would read what this one writes
+    for parts in ("./parts", "parts/*.csv"):  # the next run would read what this one writes
         text = f"{run}[[transform]]\nsource = 'b.csv'\nout = 'parts/new.csv'\n"
         (tmp_path / "run.md").write_text(text.replace("sales.csv", parts))
         assert "which the run reads" in here("run", tmp_path / "run.md", "--plain").failed(2)
@@ -387,6 +388,22 @@ def test_a_folder_of_parts_is_one_table(here, fitted, tmp_path):
     rows[:0].drop(columns="region").to_parquet(tmp_path / "parts" / "region=south" / "a.parquet")
     fewer = here("transform", "two", tmp_path / "parts", "-o", tmp_path / "fewer.csv", "--json")
     assert fewer.answer["rows"] == (fitted["region"] != "south").sum()
+
+
+def test_a_bare_name_is_a_data_set_whatever_folders_there_are(here, fitted, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("sales").mkdir()
+    fitted[:9].to_csv("sales/sales.csv", index=False)
+    text = 'run = "again"\n[data]\nsource = "../sales.csv"\nlabel = "churned"\nkeep = "id"\n'
+    Path("sales/run.toml").write_text(f'{text}[fit]\ncriterion = "dependence"\nsigma = 2\n')
+    assert here("run", "sales/run.toml", "--plain").status == 0
+    for source, rows in (("sales", N), ("./sales", 9)):
+        ended = here("transform", "two", source, "-o", "new.csv", "--force", "--json")
+        assert ended.answer["rows"] == rows
+    here("init", "sales/other.toml", "--data", "sales/sales.csv", "--label", "churned")
+    here("init", "other.toml", "--data", "sales/", "--label", "churned")
+    for file, source in (("sales/other.toml", "sales.csv"), ("other.toml", "./sales")):
+        assert f'\nsource = "{source}"\n' in Path(file).read_text()
 
 
 def test_several_numbers_are_explained_together(here, sales, tmp_path):
