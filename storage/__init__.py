@@ -26,20 +26,10 @@ from storage.errors import (
     UnfitRows,
     UnsafeName,
 )
-from storage.models import (
-    Model,
-    Sample,
-    load_model,
-    save_model,
-)
+from storage.models import Model, Sample, load_model, save_model
 from storage.partial_results import Checkpoints, PartialResults
 from storage.paths import home, safe_name
-from storage.refreshes import (
-    read_history,
-    refresh_run,
-    refreshed_names,
-    write_record,
-)
+from storage.refreshes import read_history, refresh_run, refreshed_names, write_record
 from storage.runs import (
     Run,
     lease_path,

@@ -7,12 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from storage.atomic import (
-    explain_os_errors,
-    make_folder,
-    replace_synced,
-    visible_entries,
-)
+from storage.atomic import explain_os_errors, make_folder, replace_synced, visible_entries
 from storage.errors import StorageError
 from storage.paths import home, resolve_under, safe_name
 from storage.records import read_sealed, to_sealed_json

@@ -35,12 +35,7 @@ from storage.dataset import (
 from storage.dataset_writing import default_chunk_rows, put_labels, rechunk
 from storage.errors import StorageError, TableError, UnsafeName
 from storage.paths import safe_name
-from storage.store import (
-    chunk_digest,
-    chunked_digest,
-    commit_group,
-    create_array,
-)
+from storage.store import chunk_digest, chunked_digest, commit_group, create_array
 from storage.tables.encoding import Problems, encode_batch
 from storage.tables.files import SourceFile, have_versions, table_name
 from storage.tables.planning import Job, TablePlan, plan_table

@@ -11,12 +11,7 @@ from typing import Any
 
 from distributed import span
 
-from flows.compute.connection import (
-    await_workers,
-    check_versions,
-    joined_client,
-    workers_of,
-)
+from flows.compute.connection import await_workers, check_versions, joined_client, workers_of
 from flows.compute.health import SPAN, Watchdog
 from flows.compute.places import ClusterAddress, DaskCluster, cluster_place
 from flows.errors import FlowError

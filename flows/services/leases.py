@@ -19,14 +19,7 @@ from flows.errors import FlowError, RunHeldError
 from flows.progress.watching import repeated
 from flows.services.liveness import SIGN_OF_LIFE, ProcessRecord
 from ism_dask.words import count_noun
-from storage import (
-    Checkpoints,
-    DamagedStore,
-    StorageError,
-    lease_path,
-    run_folder,
-    runs_folder,
-)
+from storage import Checkpoints, DamagedStore, StorageError, lease_path, run_folder, runs_folder
 from storage.atomic import explain_os_errors, lock_file, make_folder
 from storage.runs import LEASE
 

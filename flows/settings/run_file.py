@@ -15,12 +15,7 @@ from pydantic import AfterValidator
 from flows.errors import SettingsError
 from flows.settings.base import CLUSTER_FILE, IngestSettings, TransformSettings, import_choices
 from flows.settings.fields import Checked, check_suffix, setting
-from flows.settings.runs import (
-    CrossvalSettings,
-    FitSettings,
-    SavedRunSettings,
-    SearchSettings,
-)
+from flows.settings.runs import CrossvalSettings, FitSettings, SavedRunSettings, SearchSettings
 from flows.settings.toml_tables import expanded, parse_toml, read_table, within
 from flows.settings.unsupervised import ClusterSettings
 
