@@ -23,7 +23,7 @@ from ism_dask.rows.raw import ColumnMoments
 from ism_dask.threads import single_threaded_blas
 from storage import Dataset, Model, ZarrRows, load_model
 from storage.tables.encoding import Problems
-from storage.tables.files import format_suffix
+from storage.tables.files import format_suffix, has_part
 from storage.tables.formats import open_table
 from storage.tables.new_rows import check_columns, encode_new_rows, ignored_columns, open_new_rows
 from storage.tables.output_files import write_batches
@@ -126,10 +126,9 @@ def transform_rows(
     model = model or load_model(run)
     ignore_unseen = settings.unseen == "ignore"
     table, schema = _open_rows(model, source, settings.split)
-    if table.files is not None and table.files.include(out):
-        raise SettingsError(
-            f"`out` is {str(out)!r}, which the rows are read from; name another", "out"
-        )
+    if table.files is not None and has_part(source, out):
+        message = f"`out` is {str(out)!r}, of the table {source}, which the rows are read from"
+        raise SettingsError(f"{message}; name another, outside of it", "out")
     passed = check_columns(table, schema, ignore_unseen=ignore_unseen)
     taken = [name for name in passed if name in model.get_feature_names_out()]
     if taken:

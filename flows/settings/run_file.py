@@ -18,6 +18,7 @@ from flows.settings.fields import Checked, check_suffix, setting
 from flows.settings.runs import CrossvalSettings, FitSettings, SavedRunSettings, SearchSettings
 from flows.settings.toml_tables import expanded, parse_toml, read_table, within
 from flows.settings.unsupervised import ClusterSettings
+from storage.tables.files import has_part
 
 # The table that a run file must have one of: it names the flow and has its settings.
 FLOWS: Mapping[str, type[SavedRunSettings]] = {
@@ -199,13 +200,13 @@ def _check_outputs(path: Path, flow: str, file: Any) -> None:
         check_suffix(file.report, "report")
         outputs["report"] = file.report
     sources = (file.data.source, *(each.source for each in file.transform))
-    taken = {path.resolve(), *(Path(each).resolve() for each in sources)}
-    tables = [str(Path(each).resolve()) for each in sources if import_choices().is_table(each)]
+    # A report is no part of a table.
+    tables = [each for each in sources if import_choices().is_table(each)]
+    taken = {path.resolve()}
     for key, out in outputs.items():
         there = out.resolve()
-        # The files of a folder or a glob are one table; a report is none.
-        parts = (there, *there.parents) if key != "report" else ()
-        if there in taken or any(part.match(each) for part in parts for each in tables):
+        is_read = key != "report" and any(has_part(each, there) for each in tables)
+        if is_read or there in taken:
             raise SettingsError(f"`{key}` is {str(out)!r}, which the run reads, or writes twice")
         taken.add(there)
 

@@ -11,6 +11,7 @@ from pathlib import Path, PurePosixPath
 import fsspec
 from fsspec.implementations.local import LocalFileSystem
 from fsspec.spec import AbstractFileSystem
+from fsspec.utils import glob_translate
 
 from storage.errors import TableError
 from storage.records import is_utf8
@@ -99,10 +100,6 @@ class TableFiles:
         first, others = self.folder or self.paths[0], len(self.paths) - 1
         return f"{first} and {others} more" if others and self.folder is None else first
 
-    def include(self, path: Path) -> bool:
-        """Return whether a path is that of one of the files, by this or another name."""
-        return self.is_local and path.exists() and any(path.samefile(each) for each in self.paths)
-
     def start(self, size: int) -> bytes:
         """Return the first bytes of the first file, unpacked, at most `size`."""
         first = self.paths[0]
@@ -134,6 +131,13 @@ def find_files(source: str | Path | Sequence[str | Path]) -> TableFiles:
     paths = list(dict.fromkeys(path for inside, _ in expanded for path in sorted(inside)))
     folder = expanded[0][1] if len(expanded) == 1 else None
     return TableFiles(filesystem, tuple(paths), _common_suffix(paths), folder)
+
+
+def has_part(source: str, path: Path) -> bool:
+    """Return whether a table has, or would have, a file: it is in its folder, or fits its glob."""
+    given, there = Path(source.removeprefix("file://")).expanduser().resolve(), path.resolve()
+    places, pattern = (there, *there.parents), glob_translate(str(given))
+    return given in places or any(re.match(pattern, str(each)) for each in places)
 
 
 def table_name(source: str | Path) -> str:

@@ -256,9 +256,18 @@ def test_no_command_writes_over_its_input(here, fitted, tmp_path):
     table, link = tmp_path / "sales.csv", tmp_path / "link.csv"
     before = table.read_bytes()
     link.symlink_to(table)
-    for source, out in ((table, table), (table, link), (tmp_path / "*.csv", table)):
-        message = here("transform", "two", source, "-o", out, "--force").failed(2)
-        assert "which the rows are read from; name another" in message
+    (tmp_path / "parts").mkdir()
+    new = (parts := link.with_name("parts")) / "new.csv"
+    (parts / "a.csv").write_bytes(before)
+    for out, *sources in (
+        (table, table, link, tmp_path / "*.csv"),
+        (link, table),
+        (new, parts, f"{parts}/*.csv", f"{tmp_path}/**/*.csv", f"file://{parts}"),
+    ):
+        for source in sources:
+            message = here("transform", "two", source, "-o", out, "--force").failed(2)
+            assert "which the rows are read from; name another" in message
+    assert [*parts.iterdir()] == [parts / "a.csv"]  # else the next command would read it
     run = 'run = "again"\n[data]\nsource = "sales.csv"\nlabel = "churned"\n[fit]\n'
     for line, output in (
         ("", 'report = "run.md"\n'),
@@ -268,7 +277,6 @@ def test_no_command_writes_over_its_input(here, fitted, tmp_path):
         (tmp_path / "run.md").write_text(output + run + table_of_it)
         assert "which the run reads" in here("run", tmp_path / "run.md", "--plain").failed(2)
     assert table.read_bytes() == before
-    (tmp_path / "parts").mkdir()
     for parts in ("./parts", "parts/*.csv"):  # the next run would read what this one writes
         text = f"{run}[[transform]]\nsource = 'b.csv'\nout = 'parts/new.csv'\n"
         (tmp_path / "run.md").write_text(text.replace("sales.csv", parts))
