@@ -37,7 +37,7 @@ from storage.errors import StorageError, TableError, UnsafeName
 from storage.paths import safe_name
 from storage.store import chunk_digest, chunked_digest, commit_group, create_array
 from storage.tables.encoding import Problems, encode_batch
-from storage.tables.files import SourceFile, have_versions, table_name
+from storage.tables.files import SourceFile, has_table_suffix, have_versions, table_name
 from storage.tables.planning import Job, TablePlan, plan_table
 from storage.tables.schema import CLASSES, TableOptions, TableSchema, label_key
 from storage.tables.sources import OnRows, Part, Table, work_on_rows
@@ -113,7 +113,10 @@ def dataset_name(source: Any, name: str | None = None) -> str:
     if name is None and not isinstance(source, str | Path):
         raise TableError("a table in memory has no name; give it one with `name`", "name")
     if name is not None:
-        return safe_name(name)
+        if has_table_suffix(safe_name(name)):
+            what = f"`name` is {name!r}, which commands would take for a path"
+            raise UnsafeName(f"{what}; expected a name without such an ending", "name")
+        return name
     try:
         return safe_name(table_name(source))
     except UnsafeName as error:
