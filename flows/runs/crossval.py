@@ -20,7 +20,7 @@ from sklearn.svm import SVC
 
 from flows.compute import joined_cluster
 from flows.errors import SettingsError
-from flows.progress.watching import ProgressShare, progress_log, run_step
+from flows.progress.watching import ProgressShare, progress_log, progress_note, run_step
 from flows.results.runs import CrossvalMeasures, CrossvalResult, FoldMeasures, FoldResult
 from flows.runs.data import (
     Array,
@@ -90,6 +90,12 @@ def plan_folds(
         raise SettingsError(
             "`groups` leaves a fold one class alone to train on; name another label", "groups"
         )
+    for each in plans:
+        if lacks := labelled.names_of(np.setdiff1d(labelled.y, labelled.y[each.train])):
+            progress_note(
+                f"fold {each.number} has no row of the class {' or '.join(lacks)} to train on, for "
+                "all are of groups that it holds out: no prediction of these rows can be right"
+            )
     return plans
 
 
@@ -213,13 +219,12 @@ def save_crossval(
     folds: Sequence[Mapping[str, FoldResult]],
 ) -> CrossvalResult:
     """Average the results of all folds, and save them as a run."""
-    names, codes = labelled.class_names, np.unique(labelled.y)
     measures = [average([fold[criterion] for fold in folds]) for criterion in settings.criteria]
     q = labelled.count_components(settings)
     result = CrossvalResult(
         label=labelled.label,
         folds=settings.folds,
-        class_names=tuple(str(code) if names is None else names[code] for code in codes),
+        class_names=labelled.names_of(np.unique(labelled.y)),
         published=measures[0] if settings.criterion == BOTH else None,
         **vars(measures[-1]),
         **vars(described_run(run.run, settings, labelled.data, q)),

@@ -89,6 +89,11 @@ class LabelledDataset:
         sizes: Array = np.unique(self.classes, return_counts=True)[1]
         return sizes
 
+    def names_of(self, codes: Array) -> tuple[str, ...]:
+        """Return the names of classes by their codes, which stand for names if there are none."""
+        names = self.class_names
+        return tuple(str(code) if names is None else names[code] for code in codes)
+
     def count_components(self, settings: SearchSettings) -> int | None:
         """Return the number of new features: q if given, else the number of classes less one.
 

@@ -14,10 +14,10 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC
-from support import store_own
+from support import Diary, store_own
 
 from flows.errors import FlowError, SettingsError
-from flows.progress.watching import ProgressShare
+from flows.progress.watching import ProgressShare, watch_progress
 from flows.reports.summary import View, summarise
 from flows.runs.crossval import plan_folds, run_crossval, run_fold
 from flows.runs.data import ensure_stored, label_of
@@ -56,6 +56,10 @@ def test_rows_of_a_group_are_in_one_fold():
         plan_folds(labelled, 10, 0, groups % 3)
     with pytest.raises(SettingsError, match="one class alone to train on"):
         plan_folds(replace(labelled, y=np.arange(178) % 2), 2, 0, np.arange(178) % 2)
+    with watch_progress(diary := Diary()):
+        plan_folds(labelled, 2, 0, np.where(labelled.y == 1, 0, 1 + np.arange(178) % 3))
+    (note,) = diary.notes
+    assert note.split(" ", 2)[2].startswith("has no row of the class class_1 to train on")
 
 
 def test_first_folds_of_rows_too_many_for_memory_are_read_from_disk(monkeypatch):
