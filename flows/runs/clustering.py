@@ -14,7 +14,7 @@ from sklearn.metrics import normalized_mutual_info_score
 from sklearn.model_selection import train_test_split
 
 from flows.errors import SettingsError
-from flows.progress.watching import ProgressShare, run_step
+from flows.progress.watching import ProgressShare, progress_note, run_step
 from flows.results.runs import ClusterResult, SeparatingColumn, largest
 from flows.runs.data import (
     Array,
@@ -51,6 +51,8 @@ def cluster_and_save(settings: ClusterSettings, data: Dataset) -> ClusterResult:
     """Cluster the rows of a stored data set, and save the run."""
     k = count_clusters(settings, data)
     check_columns(settings, data)
+    if weights := data.info.weights:
+        progress_note(f"the weights {weights!r} do not count: clusters have each row once")
     kernel = settings.kernel.replace("_", "-")
     run = settings.run or f"{data.info.folder}-{settings.paradigm}-{kernel}-k{k}"
     y = PARADIGMS[settings.paradigm].target(settings, data)

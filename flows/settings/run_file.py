@@ -231,6 +231,11 @@ def _ingest_settings(
     if stored:
         del given["label"]  # a data set has labels
     else:
+        if data.weights and not isinstance(settings, SearchSettings):
+            raise SettingsError(
+                f"`data.weights` is {data.weights!r}, but clusters have each row once; leave it "
+                "out, or choose [fit] or [crossval]"
+            )
         if not data.label and (settings.sides or isinstance(settings, SearchSettings)):
             raise SettingsError("`data.label` is not given; name the column to explain")
         given["label"] = ",".join(filter(None, (data.label, *settings.sides))) or None

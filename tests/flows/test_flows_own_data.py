@@ -449,6 +449,8 @@ def test_a_row_of_weight_two_is_two_rows(here, tmp_path):
     assert (answer["columns"], answer["rows"], answer["label"]) == (4, 150, "sold")
     assert_allclose(answer["objective"], expected["objective"], rtol=1e-9)
     assert_allclose(load_model("b").components, load_model("a").components, atol=1e-6)
+    clustered = here("cluster", "weighted", "-k", 2, "--max-outer", 1, "--plain")
+    assert "the weights 'w' do not count: clusters have each row once" in clustered.out
     weighted = here("ingest", tmp_path / "repeated.csv", *label, "sold").failed(2)
     assert "which is the label" in weighted
 

@@ -118,6 +118,7 @@ def test_names_of_data_sets_are_listed_without_opening_one(monkeypatch):
         ("[fit]", "[crossval]\n[fit]", "[fit] and [crossval]; expected one table"),
         ("[fit]", "[crossval]", "crossval saves no W"),
         ("[fit]", "[fit", "is no TOML"),
+        ("]\n\n[fit]", ']\nweights = "age"\n[cluster]', "`data.weights` is 'age', but clusters"),
         ('source = "sales.csv"\nname = "shop"', 'source = "wine"\nname = "x"', "is no table"),
         ('source = "sales.csv"\nname', 'source = "wines"\nname', "wines"),
     ],
