@@ -15,16 +15,16 @@ from ism_dask import PredictiveIKDR, intervals, plot
 random = np.random.default_rng(0)
 X = random.normal(size=(300, 8))
 y = X[:, 0] * (X[:, 0] + X[:, 1] + 1) + 0.5 * random.normal(size=300)
-result = intervals(PredictiveIKDR(2, max_features=None).fit(X, y), X, y)
+model = PredictiveIKDR(2, max_features=None, target="linear")  # all features, and y itself
+result = intervals(model.fit(X, y), X, y)
 ax = plot.shares(result)
 low, high = result.distance_interval
 ax.set_title(f"90% interval of the distance from the truth: {low:.2f} to {high:.2f}")
 
 # %%
-# With 70 rows, W may be much farther from the truth, and the intervals say so.
+# With 70 rows, W may be farther from the truth, and the interval says so.
 
-few = PredictiveIKDR(2, max_features=None).fit(X[:70], y[:70])
-result = intervals(few, X[:70], y[:70])
+result = intervals(model.fit(X[:70], y[:70]), X[:70], y[:70])
 ax = plot.shares(result)
 low, high = result.distance_interval
 ax.set_title(f"90% interval of the distance from the truth: {low:.2f} to {high:.2f}")
