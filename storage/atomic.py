@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from ism_dask.words import byte_size
 from storage.errors import StorageError
 from storage.paths import home
 
@@ -24,7 +25,6 @@ from storage.paths import home
 PRIVATE = 0o700
 _FULL = "the disk or quota is full: free some space, or use a larger disk (home: ISM_DASK_HOME)"
 _DENIED = "{} is not allowed there: allow it, or use another folder (home: ISM_DASK_HOME)"
-_DOING = {"read": "reading", "write": "writing"}
 _ADVICE = {
     errno.ENOSPC: _FULL,
     errno.EDQUOT: _FULL,
@@ -47,7 +47,7 @@ def explain_os_errors(path: Path, to: str = "write") -> Iterator[None]:
         advice = _ADVICE.get(error.errno or 0, "check the disk and the folder, then try again")
         raise StorageError(
             f"could not {to} {path} ({error.strerror or error}; {_free_space(path)}): "
-            f"{advice.format(_DOING[to])}."
+            f"{advice.format('writing' if to == 'write' else 'reading')}."
         ) from error
 
 
@@ -55,7 +55,7 @@ def _free_space(path: Path) -> str:
     """Return the free space, in words, of the file system that would hold `path`."""
     for folder in (path, *path.parents):
         with suppress(OSError):  # missing or not accessible: try its parent
-            return f"{shutil.disk_usage(folder).free / 2**20:.1f} MiB free"
+            return f"{byte_size(shutil.disk_usage(folder).free)} free"
     return "free space unknown"
 
 
@@ -87,17 +87,33 @@ def make_folder(path: Path, *, private: bool = False) -> None:
 
 @contextmanager
 def open_replacement(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file beside `path`; rename it over `path` once all its bytes are on disk."""
-    beside = _hidden_path(path)
-    try:
-        with beside.open("xb") as handle:
+    """Open a file beside `path`; rename it over `path` once all its bytes are on disk.
+
+    Files that dead processes were to rename over `path` are removed first.
+    """
+    with suppress(OSError):  # a folder that cannot be listed
+        _remove_dead(path.parent, path.name)
+    with _locked_file(path) as handle:
+        beside = Path(handle.name)
+        try:
             yield handle
             handle.flush()
             os.fsync(handle.fileno())
-        beside.replace(path)
+            beside.replace(path)
+        finally:
+            beside.unlink(missing_ok=True)
         sync(path.parent)
-    finally:
-        beside.unlink(missing_ok=True)
+
+
+def _locked_file(target: Path) -> IO[bytes]:
+    """Open a new hidden file beside `target`, which is locked until it is closed."""
+    while True:
+        handle = _hidden_path(target).open("xb")
+        with suppress(OSError):  # a file system without locks, on which no file counts as dead
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.fstat(handle.fileno()).st_nlink:
+            return handle
+        handle.close()  # another process took it for a dead one's before it was locked
 
 
 def replace_synced(path: Path, text: str) -> None:
@@ -163,7 +179,7 @@ def workspace(target: Path) -> Iterator[Workspace]:
         with explain_os_errors(target):
             make_folder(parent)
             with lock_file(parent / _LOCK):
-                _remove_dead_workspaces(parent)
+                _remove_dead(parent)
                 folder.mkdir()
                 locks.enter_context(lock_file(folder / "lock"))
         try:
@@ -196,10 +212,10 @@ def visible_entries(folder: Path) -> list[Path]:
 
 
 def remove_leftovers(parent: Path) -> None:
-    """Remove the workspaces in `parent` of processes that died, and undo their swaps."""
-    # A folder that is missing, or cannot be written, has no workspaces.
+    """Remove what processes that died were writing in `parent`, and undo their swaps."""
+    # A folder that is missing, or cannot be written, has nothing of them.
     with suppress(OSError), lock_file(parent / _LOCK):
-        _remove_dead_workspaces(parent)
+        _remove_dead(parent)
 
 
 def remove_folder(path: Path) -> None:
@@ -214,13 +230,21 @@ def _hidden_path(target: Path) -> Path:
     return target.parent / f".{target.name}.{uuid.uuid4().hex}"
 
 
-def _remove_dead_workspaces(parent: Path) -> None:
-    """Remove the workspaces in `parent` that no living process has locked."""
-    for folder in parent.iterdir():
-        match = _HIDDEN.fullmatch(folder.name)
-        if match and folder.is_dir() and not folder.is_symlink():
-            with suppress(OSError), lock_file(folder / "lock", wait=False):
-                _remove_workspace(folder, parent / match["target"])
+def _remove_dead(parent: Path, name: str | None = None) -> None:
+    """Remove workspaces and new files in `parent` that no process, of any machine, has locked.
+
+    With a `name`, only those of this target are removed.
+    """
+    for each in parent.iterdir():
+        match = _HIDDEN.fullmatch(each.name)
+        if not match or name not in (None, match["target"]) or each.is_symlink():
+            continue
+        lock = each / "lock" if each.is_dir() else each
+        with suppress(OSError), lock_file(lock, wait=False):
+            if lock == each:
+                each.unlink()
+            else:
+                _remove_workspace(each, parent / match["target"])
 
 
 def _remove_workspace(folder: Path, target: Path) -> None:

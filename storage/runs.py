@@ -139,11 +139,7 @@ def list_runs() -> tuple[Run, ...]:
 
 
 def save_results(
-    name: str,
-    kind: str,
-    *,
-    check: Callable[[], None] = lambda: None,
-    **record: Any,
+    name: str, kind: str, *, check: Callable[[], None] = lambda: None, **record: Any
 ) -> Path:
     """Save the result of run `name`, atomically, replacing an earlier one; return its folder.
 

@@ -46,10 +46,7 @@ _LEVEL, _LEVEL_OF_FLOATS = 3, -7
 
 
 def commit_group(
-    target: Path,
-    version: int,
-    record: Mapping[str, Any],
-    fill: Callable[[zarr.Group], str],
+    target: Path, version: int, record: Mapping[str, Any], fill: Callable[[zarr.Group], str]
 ) -> None:
     """Build a group in a hidden folder and rename it to `target` in one step.
 
@@ -114,11 +111,7 @@ def little_endian_bytes(values: NDArray[Any]) -> memoryview:
 
 
 def create_array(
-    group: zarr.Group,
-    name: str,
-    shape: tuple[int, ...],
-    chunks: tuple[int, ...],
-    dtype: Any,
+    group: zarr.Group, name: str, shape: tuple[int, ...], chunks: tuple[int, ...], dtype: Any
 ) -> zarr.Array[Any]:
     """Create an empty array with the codecs that all our arrays have.
 

@@ -90,7 +90,7 @@ def stored_items() -> list[StoredItem]:
     Unfinished runs are among them. Leftovers of dead writers are removed first.
     """
     folders = [runs_folder() / name for name in run_names()]
-    for each in (datasets_folder(), *folders):
+    for each in (datasets_folder(), runs_folder(), *folders):
         if not each.is_symlink():
             remove_leftovers(each)  # restores what a dead writer had set aside
     runs = [each for each in folders if any(visible_entries(each))]

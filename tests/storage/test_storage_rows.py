@@ -15,7 +15,7 @@ from numpy.testing import assert_array_equal
 from stock import store_small
 
 from storage import DamagedStore, DatasetInfo, StorageError, ZarrRows, open_dataset, write_dataset
-from storage.atomic import workspace
+from storage.atomic import open_replacement, remove_leftovers, replace_synced, workspace
 from storage.store import read_array
 
 INFO = DatasetInfo("made")
@@ -218,6 +218,23 @@ def test_a_killed_writer_leaves_the_old_and_the_next_clears_up(path, last, is_th
     store_small(1)
     assert entries(path.parent) == [".lock", "small"]
     assert not np.array_equal(read_all(path), before)
+
+
+def test_a_new_file_of_a_dead_writer_goes_and_that_of_a_living_one_stays(tmp_path):
+    dying = (
+        "import os, signal, sys; from pathlib import Path; from storage.atomic import *\n"
+        "with open_replacement(Path(sys.argv[1])): os.kill(os.getpid(), signal.SIGKILL)"
+    )
+    for name in ("a.csv", "b.csv"):
+        ran(sys.executable, "-c", dying, tmp_path / name)
+    assert [each[:6] for each in entries(tmp_path)] == [".a.csv", ".b.csv"]
+    with open_replacement(tmp_path / "a.csv") as living:
+        replace_synced(tmp_path / "a.csv", "of another process")
+        assert [each[:6] for each in entries(tmp_path)] == [".a.csv", ".b.csv", "a.csv"]
+        living.write(b"of the living")
+    assert (tmp_path / "a.csv").read_text() == "of the living"
+    remove_leftovers(tmp_path)
+    assert entries(tmp_path) == [".lock", "a.csv"]
 
 
 def test_a_living_writer_is_left_alone(path):
