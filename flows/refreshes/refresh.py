@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from hashlib import sha256
@@ -19,8 +19,10 @@ from flows.results.refresh import (
     ROLLED_BACK,
     SUSPICIOUS,
     UNCHANGED,
+    Comparison,
     RefreshResult,
 )
+from flows.results.runs import FitResult
 from flows.runs.fit import fit_and_save
 from flows.runs.published import History, publishing
 from flows.runs.table_ingestion import ingest_changed
@@ -127,10 +129,8 @@ def _record_bad_file(file: str, error: SettingsError) -> None:
 
 def _refreshed(settings: RefreshSettings, history: History) -> RefreshResult:
     """Return the result of a refresh, which is in the history then."""
-    plan, name = settings.plan, history.name
+    plan, last = settings.plan, history.last_made
     assert plan.ingest is not None
-    assert plan.limits is not None
-    last = history.last_made
     data = ingest_changed(plan.ingest, replaces=last.dataset if last else "")
     # All settings of table and fit that decide the result, however the path of the table is spelt.
     stored = {"dataset": data.info.folder}
@@ -141,31 +141,16 @@ def _refreshed(settings: RefreshSettings, history: History) -> RefreshResult:
     valid = history.published or (last and last.state == SUSPICIOUS)
     if last and valid and (last.source, last.settings, settings.force) == (source, decided, False):
         return _unchanged(settings, history, last)
-    published = load_model(name) if history.runs and saved_run_path(name) else None
-    run, current = refresh_run(name, 1 + len(history.runs)), history.published or name
-    before = next((each for each in history.records if each.run == current), None)
-    # What other settings have chosen is no start.
-    start = published if before is not None and before.settings == decided else None
-    fit_settings, start = _fit_settings(plan.stored_as(data.info.folder), run, data, start, current)
-    if saved_run_path(run) is not None:  # by a refresh that was killed, if it is the same fit
-        config, own = open_run(run).config, deciding(fit_settings)
-        if any(config.get(key) != own[key] for key in own if key != "start_from"):
-            raise _not_ours(run)
-    fitted, new, rows, y = fit_and_save(fit_settings, data, start)
-    comparison, equal = None, share_of_equal_rows(rows, y)
-    if published is not None:
-        report_progress(0.97, "compare with the published run")
-        shares = before.equal_rows if before else 0.0, equal
-        comparison = compare(current, published, new, rows, plan.limits, equal_rows=shares)
+    fitted, model, equal, comparison = _fitted_again(plan, history, data, decided)
     outcome: dict[str, Any] = {"reasons": doubts(fitted, comparison)}
     state = SUSPICIOUS if outcome["reasons"] else PUBLISHED
     if state == PUBLISHED:
-        history.publish(run)
-        outcome = outputs_or_reason(settings, name, new)
+        history.publish(fitted.run)
+        outcome = outputs_or_reason(settings, history.name, model)
     record = RefreshResult(
-        name=name,
+        name=history.name,
         state=state,
-        run=run,
+        run=fitted.run,
         file=_file_of(plan),
         rows=fitted.rows,
         equal_rows=equal,
@@ -175,11 +160,47 @@ def _refreshed(settings: RefreshSettings, history: History) -> RefreshResult:
         comparison=comparison,
         source=source,
         settings=decided,
-        model_hash=model_hash(run),
+        model_hash=model_hash(fitted.run),
         dataset=fitted.dataset,
         **outcome,
     )
     return history.add(record)
+
+
+def _fitted_again(
+    plan: RunFile, history: History, data: Dataset, decided: Mapping[str, Any]
+) -> tuple[FitResult, Model, float, Comparison | None]:
+    """Fit the table as the next run of the history, and compare it with the published one.
+
+    Return the result and its model, the share of equal rows, and the comparison if there is one.
+    """
+    name, run = history.name, refresh_run(history.name, 1 + len(history.runs))
+    published = load_model(name) if history.runs and saved_run_path(name) else None
+    current = history.published or name
+    before = next((each for each in history.records if each.run == current), None)
+    settings = replace(plan.stored_as(data.info.folder).settings, run=run, force=True)
+    assert isinstance(settings, FitSettings)
+    assert plan.limits is not None
+    # What other settings have chosen is no start, nor are weights of other columns.
+    start = published if before is not None and before.settings == decided else None
+    if start is None or start.feature_names != data.feature_names:
+        start = None
+    elif start.metrics["status"] == Status.START.value:  # its criterion has not fitted that W
+        settings, start = replace(settings, n_components=start.n_components), None
+    else:
+        settings = replace(settings, n_components=start.n_components, start_from=current)
+    if saved_run_path(run) is not None:  # by a refresh that was killed, if it is the same fit
+        config, own = open_run(run).config, deciding(settings)
+        if any(config.get(key) != own[key] for key in own if key != "start_from"):
+            raise _not_ours(run)
+    fitted, model, rows, y = fit_and_save(settings, data, start)
+    equal = share_of_equal_rows(rows, y)
+    if published is None:
+        return fitted, model, equal, None
+    report_progress(0.97, "compare with the published run")
+    shares = before.equal_rows if before else 0.0, equal
+    comparison = compare(current, published, model, rows, plan.limits, equal_rows=shares)
+    return fitted, model, equal, comparison
 
 
 def _unchanged(settings: RefreshSettings, history: History, last: RefreshResult) -> RefreshResult:
@@ -195,24 +216,6 @@ def _unchanged(settings: RefreshSettings, history: History, last: RefreshResult)
     state = FAILED if outputs["reasons"] else UNCHANGED
     now = replace(last, state=state, comparison=None, source="", settings={}, **outputs)
     return history.add(now)
-
-
-def _fit_settings(
-    plan: RunFile, run: str, data: Dataset, published: Model | None, current: str
-) -> tuple[FitSettings, Model | None]:
-    """Return the settings of the fit `run`, and the model to start from.
-
-    That is the published one, of the run `current` with the same settings, if the columns are the
-    same.
-    """
-    assert isinstance(plan.settings, FitSettings)
-    settings = replace(plan.settings, run=run, force=True)
-    if published is None or published.feature_names != data.feature_names:
-        return settings, None
-    q = published.n_components
-    if published.metrics["status"] == Status.START.value:  # its criterion has not fitted that W
-        return replace(settings, n_components=q), None
-    return replace(settings, n_components=q, start_from=current), published
 
 
 def write_outputs(
