@@ -85,13 +85,13 @@ def _start(settings: FitSettings, data: Dataset, start: Model | None) -> Model |
     if settings.start_from is None:
         return None
     start = start or load_model(settings.start_from)
-    is_ours = "fitted_kernel" in start.metrics and start.components.shape[1] == data.X.shape[1]
-    if not is_ours or start.feature_names != data.feature_names:
-        raise SettingsError(
-            f"`start_from` is {settings.start_from!r}, which was fitted to other columns than "
-            f"{data.name} has, or not by `ism-dask`; leave it out",
-            "start_from",
-        )
+    problem = "" if "fitted_kernel" in start.metrics else "no run of `ism-dask fit`"
+    columns = (start.n_features, start.feature_names)
+    if not problem and columns != (data.X.shape[1], data.feature_names):
+        problem = f"fitted to other columns than {data.name} has"
+    if problem:
+        message = f"`start_from` is {settings.start_from!r}, {problem}; name another run"
+        raise SettingsError(f"{message}, or leave it out", "start_from")
     fixed = {name: start.config[name] for name in ("kernel", *KERNEL_PARAMETERS)}
     fixed["criterion"] = start.config.get("criterion", DEPENDENCE)
     for name, value in (*fixed.items(), ("n_components", start.n_components)):

@@ -82,8 +82,12 @@ def test_a_table_of_few_rows_is_fitted_without_intervals_and_is_not_sure(here, s
         message = here(*start, *option, "--run", "more").failed(2)
         assert f"`--start-from` is 'few-gaussian-q1', a fit with {words}" in message
     save_model("made", replace(load_model("few-gaussian-q1"), config={}, metrics={}))
-    said = here(*start[:3], "made", "--plain").failed(2)
-    assert "has, or not by `ism-dask`; leave it out" in said
+    for name, source, problem in (
+        ("made", "few", "no run of `ism-dask fit`"),
+        ("few-gaussian-q1", "wine", "fitted to other columns than wine has"),
+    ):
+        said = here("fit", source, "--start-from", name, "--plain").failed(2)
+        assert f"`--start-from` is {name!r}, {problem}; name another run" in said
     assert "damaged" not in here("runs").out
     # Its number of new features is that of the run.
     assert "there is a run 'few-gaussian-q1' already" in here(*start).failed(1)
