@@ -138,7 +138,7 @@ def _refreshed(settings: RefreshSettings, history: History) -> RefreshResult:
     schema = dumps(data.info.table and data.info.table["schema"])
     source = sha256(f"{data.data_hash}{schema}".encode()).hexdigest()
     # The last result is void if its run was removed, or if another fit has replaced it.
-    valid = history.published or (last and last.state == SUSPICIOUS)
+    valid = last and not last.pruned and (history.published or last.state == SUSPICIOUS)
     if last and valid and (last.source, last.settings, settings.force) == (source, decided, False):
         return _unchanged(settings, history, last)
     fitted, model, equal, comparison = _fitted_again(plan, history, data, decided)
@@ -175,8 +175,10 @@ def _fitted_again(
     Return the result and its model, the share of equal rows, and the comparison if there is one.
     """
     name, run = history.name, refresh_run(history.name, 1 + len(history.runs))
-    published = load_model(name) if history.runs and saved_run_path(name) else None
     current = history.published or name
+    if current == name and history.runs and model_hash(name) == model_hash(run):
+        current = name = history.before or name  # a refresh was killed before it recorded the run
+    published = load_model(name) if history.runs and saved_run_path(name) else None
     before = next((each for each in history.records if each.run == current), None)
     settings = replace(plan.stored_as(data.info.folder).settings, run=run, force=True)
     assert isinstance(settings, FitSettings)

@@ -162,10 +162,7 @@ def height_of_rows(count: int) -> float:
 
 
 def drawn_by_date(
-    title: str,
-    caption: str,
-    times: Sequence[str],
-    lines: Mapping[str, Sequence[float]],
+    title: str, caption: str, times: Sequence[str], lines: Mapping[str, Sequence[float]]
 ) -> Figure:
     """Draw named lines that have a value for each time (ISO 8601), or NaN for none."""
     known = {name: [each for each in values if isfinite(each)] for name, values in lines.items()}

@@ -181,11 +181,7 @@ def average(results: Sequence[FoldResult]) -> CrossvalMeasures:
 
 
 def compute_fold(
-    settings: CrossvalSettings,
-    labelled: LabelledDataset,
-    run: ResumableRun,
-    X: Any,
-    plan: FoldPlan,
+    settings: CrossvalSettings, labelled: LabelledDataset, run: ResumableRun, X: Any, plan: FoldPlan
 ) -> dict[str, FoldResult]:
     """Compute a fold by each criterion, or load its saved results; report progress."""
     criteria, count = settings.criteria, settings.first or settings.folds

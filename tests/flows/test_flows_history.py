@@ -111,6 +111,10 @@ def test_what_belongs_to_refreshes_is_removed_by_force_only(here, run_file):
     assert History("sales").published is None
     assert refreshed(here, run_file)["run"] == "sales-0004"
     assert History("sales").published == "sales-0004"
+    write_part(run_file.parent, "c", 900)  # too many rows at once
+    for run in ("sales-0005", "sales-0006"):
+        assert f"{run} is not published" in here("run", run_file, "--plain").err
+        assert here("remove", run, "--force").status == 0
 
 
 def test_a_check_names_what_a_history_lacks(here, run_file):

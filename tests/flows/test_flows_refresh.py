@@ -405,6 +405,9 @@ _MOMENTS = {
 @pytest.mark.long
 @pytest.mark.parametrize("moment", _MOMENTS)
 def test_a_killed_refresh_leaves_a_whole_run_published(here, run_file, moment):
+    change_part(
+        run_file.parent, "a", lambda part, _: pd.concat([part, part[:100]], ignore_index=True)
+    )
     refreshed(here, run_file)
     write_part(run_file.parent, "b", 40)
     killed_at(
@@ -419,6 +422,8 @@ def test_a_killed_refresh_leaves_a_whole_run_published(here, run_file, moment):
     assert here("check").status == 0
     result = refreshed(here, run_file)
     assert (result["state"], result["run"]) == ("published", "sales-0002")
+    assert result["comparison"]["published"] == "sales-0001"
+    assert here("check").status == 0
     assert History("sales").published == "sales-0002"
     assert History("sales").runs == ["sales-0001", "sales-0002"]
     (failed,) = (each for each in History("sales").records if each.state == "failed")
