@@ -274,18 +274,13 @@ def test_no_command_writes_over_its_input(here, fitted, tmp_path):
             assert "which the rows are read from; name another" in message
     assert [*parts.iterdir()] == [parts / "a.csv"]  # else the next command would read it
     run = 'run = "again"\n[data]\nsource = "sales.csv"\nlabel = "churned"\n[fit]\n'
-    for line, output in (
-        ("", 'report = "run.md"\n'),
-        ("source = 'b.csv'\nout = 'sales.csv'", ""),
-    ):
-        table_of_it = f"[[transform]]\n{line}\n" if line else ""
-        (tmp_path / "run.md").write_text(output + run + table_of_it)
+    writes = f"{run}[[transform]]\nsource = 'b.csv'\nout = "
+    text = f"{writes}'parts/new.csv'\n"  # the next run would read what this one writes
+    of_parts = [text.replace("sales.csv", each) for each in ("./parts", "parts/*.csv")]
+    for text in (f'report = "run.md"\n{run}', f"{writes}'sales.csv'\n", *of_parts):
+        (tmp_path / "run.md").write_text(text)
         assert "which the run reads" in here("run", tmp_path / "run.md", "--plain").failed(2)
     assert table.read_bytes() == before
-    for parts in ("./parts", "parts/*.csv"):  # the next run would read what this one writes
-        text = f"{run}[[transform]]\nsource = 'b.csv'\nout = 'parts/new.csv'\n"
-        (tmp_path / "run.md").write_text(text.replace("sales.csv", parts))
-        assert "which the run reads" in here("run", tmp_path / "run.md", "--plain").failed(2)
 
 
 @pytest.mark.usefixtures("fitted")
