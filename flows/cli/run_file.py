@@ -53,7 +53,6 @@ def run(
 
     settings = RefreshSettings(file=str(file), force=force, afresh=afresh)
     plan = settings.plan
-    # What refreshes have written, they replace.
     refreshes = [] if plan.limits is None else check_refreshable(plan).records
     if dry_run:
         _show(plan, output)
@@ -61,8 +60,9 @@ def run(
     # Before the table is read, and its columns are shown.
     if plan.limits is None and plan.settings.run is not None:
         check_name_is_free(plan.settings.run, force=force)
-    if not any(each.written for each in refreshes):
-        check_free(*(each.out for each in plan.transforms), plan.report, force=force)
+    # What refreshes have written, they replace.
+    ours = {path for each in refreshes for path in each.written}
+    check_free(*(each for each in plan.outs if str(each.resolve()) not in ours), force=force)
     if plan.limits is not None:
         _refresh(settings, output, plain=plain)
         return

@@ -208,10 +208,11 @@ def _fitted_again(
 def _unchanged(settings: RefreshSettings, history: History, last: RefreshResult) -> RefreshResult:
     """Record that there is nothing to fit; write outputs that are stale."""
     progress_note("the source is as it was: nothing to fit")
-    outputs: dict[str, Any] = {"written": (), "reasons": ()}
     # A refresh or a rollback that has failed may have left the outputs of an earlier run.
-    before = [each for each in history.records if each.state != SUSPICIOUS]
-    if history.published and before and before[-1].reasons:
+    before = next((each for each in history.records[::-1] if each.state != SUSPICIOUS), last)
+    outputs: dict[str, Any] = {"written": before.written, "reasons": ()}
+    are_there = all(each.exists() for each in settings.plan.outs)
+    if history.published and (before.reasons or not are_there):
         outputs = outputs_or_reason(settings, history.name)
     if last.state == SUSPICIOUS and history.published != last.run:
         return history.add(replace(last, written=outputs["written"]))
@@ -242,7 +243,8 @@ def outputs_or_reason(
     written: list[str] = []
     reasons: tuple[str, ...] = ()
     try:
-        written.extend(path for path, _ in write_outputs(settings.plan, run, model))
+        for path, _ in write_outputs(settings.plan, run, model):
+            written.append(str(Path(path).resolve()))
     except (FlowError, StorageError) as error:
         reasons = (f"outputs of the run file are stale: {error}",)
     return {"written": tuple(written), "reasons": reasons}

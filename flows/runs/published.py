@@ -78,7 +78,7 @@ class History:
         last = self._saved.get(number)
         is_repeated = last is not None and record.repeats(last)
         if last is not None and is_repeated:
-            record = replace(last, time=record.time, by=record.by, times=last.times + 1)
+            record = replace(record, times=last.times + 1)
         self._write(number + 1, record)
         if is_repeated:
             del self._saved[number]

@@ -139,6 +139,11 @@ class RunFile:
     report: Path | None  # the page to write
     limits: RefreshTable | None  # of a refresh; None if the file has no table [refresh]
 
+    @property
+    def outs(self) -> list[Path]:
+        """The files to write, the report last."""
+        return [each for each in (*(one.out for one in self.transforms), self.report) if each]
+
     def stored_as(self, dataset: str) -> RunFile:
         """Return the run file for its table, which is stored as a data set of this name."""
         label = import_choices().label_keys(self.settings.label)

@@ -318,6 +318,14 @@ def test_stale_outputs_are_written_by_the_next_night(here, run_file):
     again = refreshed(here, run_file)
     assert (again["state"], len(again["written"])) == ("unchanged", 1)
     assert refreshed(here, run_file)["written"] == again["written"]  # as they were
+    out, more = (run_file.parent / name for name in ("new.csv", "more.csv"))
+    more.write_text("of the user")
+    run_file.write_text(text + text[text.index("[[") :].replace(out.name, more.name))
+    assert f"{more} exists already" in here("run", run_file, "--plain").failed(2)
+    more.unlink()
+    for gone in (out, more):
+        gone.unlink(missing_ok=True)
+        assert refreshed(here, run_file)["written"] == [str(out), str(more)]
 
 
 @pytest.mark.parametrize(
