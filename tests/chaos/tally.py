@@ -8,8 +8,10 @@ import pytest
 
 # What the rows of the table are called in a report of pytest.
 PROPERTY = "tally"
-# Of tests that take minutes: `make chaos` runs them, and CI each night.
+# Of tests that take minutes: `make chaos` runs them, and CI each night. A limit of time that their
+# function set would hold in place of this one.
 LONG = [pytest.mark.chaos, pytest.mark.minutes, pytest.mark.timeout(3600)]
+FEW = [pytest.mark.timeout(900)]
 COLUMNS = ("fault", "injected", "survived", "wrong", "seconds")
 
 
@@ -48,7 +50,7 @@ def few_and_many(few: int, many: int) -> pytest.MarkDecorator:
 def sizes(faults: dict[str, Any]) -> list[Any]:
     """Return the same for a table of faults that say how `few` and how `many` they are."""
     return [
-        pytest.param(fault, count, id=f"{name}-{size}", marks=LONG if size == "many" else ())
+        pytest.param(fault, count, id=f"{name}-{size}", marks=LONG if size == "many" else FEW)
         for name, fault in faults.items()
         for size, count in (("few", fault.few), ("many", fault.many))
         if count

@@ -318,7 +318,6 @@ FAULTS = {
 }  # fmt: skip
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("fault", "count"), sizes(FAULTS))
 def test_a_fault_costs_time_only(tally, fault, count, whole, request, tmp_path):
     undisturbed, place = whole(fault.fit), request.getfixturevalue(fault.place)

@@ -118,7 +118,6 @@ FAULTS = {
 }
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize(("fault", "count"), sizes(FAULTS))
 def test_the_next_run_goes_on(tally, fault, count, night, request, monkeypatch):
     """It does not do again what the first has done, and ends Completed."""
