@@ -296,10 +296,10 @@ FAULTS = {
         never_says=JOINS,
     ),
     "held-long": Fault(f"{GIL} 20", "processes", _hold, 1, few=0, options=STALL, says=JOINS),
+    # Another cluster goes on after `--stall` if workers do nothing, or Dask waits for the old time.
     "limit": Fault(
-        "no allocation succeeds in any worker (RLIMIT_AS)", "frugal", _limit, 3, error="ism-dask: "
+        "no worker gets memory (RLIMIT_AS)", "frugal", _limit, 3, options=STALL, error="ism-dask: "
     ),
-    # If Dask waits for the old time to come again, another cluster goes on after `--stall`.
     "clock": Fault(
         "the clock of all processes jumps by an hour", "clock", _turn_clock, 10, options=STALL
     ),
