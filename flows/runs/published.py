@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 
 from flows.errors import FlowError
-from flows.results.refresh import FAILED, PUBLISHED, RefreshResult
+from flows.results.refresh import FAILED, PUBLISHED, SUSPICIOUS, RefreshResult
 from flows.services.leases import REFRESH, find_lease, hold_lease
 from flows.services.liveness import SET_BY_WORKERS
 from storage import DamagedStore, model_hash, publish_run, read_history, remove_run, write_record
@@ -60,8 +60,10 @@ class History:
     def published(self) -> str | None:
         """The run that is the published one, None if it is none of them."""
         digest = model_hash(self.name)
-        runs = [each.run for each in self.records if digest and each.model_hash == digest]
-        return next(reversed(runs), None)
+        same = [each for each in self.records if digest and each.model_hash == digest]
+        # A suspicious run of a table with other columns may have the same W.
+        sound = [each for each in same if each.state != SUSPICIOUS] or same
+        return sound[-1].run if sound else None
 
     @property
     def before(self) -> str | None:
