@@ -33,8 +33,7 @@ $(BIN)/python:
 # uv takes a fifth of the time of pip. It reads none of pip's settings, such as an index of packages:
 # where it fails, pip installs them. Earlier ones know no dependency groups.
 define install
-	@$(BIN)/python -m pip install --quiet uv
-	@$(BIN)/uv pip install --quiet --python $(BIN)/python $(1) || { \
+	@$(BIN)/python -m pip install --quiet uv && $(BIN)/uv pip install --quiet --python $(BIN)/python $(1) || { \
 		echo "uv could not install this: pip does."; \
 		$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1' && $(BIN)/python -m pip install --quiet --no-compile $(1); }
 endef
