@@ -153,7 +153,7 @@ def _lasso(drawn: Draw) -> Array:
 
 def _shrunken(drawn: Draw, q: int) -> Array:
     """Return the directions (d, q) of linear discriminant analysis with Ledoit-Wolf shrinkage."""
-    ranks = np.argsort(np.argsort(drawn.y))
+    ranks = np.argsort(np.argsort(drawn.y, kind="stable"))
     classes = drawn.y if is_classes(drawn.y) else ranks * 5 // len(ranks)
     model = LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto").fit(drawn.X, classes)
     return np.asarray(model.scalings_[:, :q])

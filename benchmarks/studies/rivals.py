@@ -35,7 +35,7 @@ def sliced(y: Array, slices: int) -> Array:
     """Return the number (n,) of the slice of each row: its class or, for numbers, a quantile."""
     if is_classes(y):
         return np.unique(y, return_inverse=True)[1]
-    ranks = np.argsort(np.argsort(y))
+    ranks = np.argsort(np.argsort(y, kind="stable"))
     return np.asarray(ranks * slices // len(y))
 
 

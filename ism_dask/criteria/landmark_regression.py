@@ -133,7 +133,7 @@ def landmark_rows(
     cholesky = PivotedCholesky(lambda rows: kernel.matrix(Z, Z[rows]), diagonal)
     while cholesky.size < most and (left := float(cholesky.left.sum())) > share * trace:
         drawn = rng.choice(len(Z), _DRAWN, p=cholesky.left / left)
-        block = np.concatenate([np.argsort(-cholesky.left)[:_WORST], drawn])
+        block = np.concatenate([np.argsort(-cholesky.left, kind="stable")[:_WORST], drawn])
         if not cholesky.add(block, np.concatenate([np.zeros(_WORST), rng.random(_DRAWN)])):
             break
     return np.sort(cholesky.pivots), float(cholesky.left.sum()) / trace

@@ -146,7 +146,7 @@ def wave_direction(X: Array, Y: Array) -> Array:
     # Sums of rows with random signs: so no sign, unit or order of columns decides.
     T = X.T @ rng.standard_normal((len(X), RULES.waves), dtype=np.float32)
     T *= rng.uniform(*RULES.wave_lengths, RULES.waves) / np.linalg.norm(T, axis=0)
-    T = T[:, np.argsort(-_Waves(X, Y, T).sizes)[: RULES.climbed_waves]]
+    T = T[:, np.argsort(-_Waves(X, Y, T).sizes, kind="stable")[: RULES.climbed_waves]]
     best, most = T[:, :1], -1.0
     for _ in range(RULES.wave_steps):
         waves = _Waves(X, Y, T)

@@ -238,4 +238,4 @@ def _by_lanczos(laplacian: csc_array, count: int) -> Array:
         values = np.einsum("nc,nc->c", both, laplacian @ both)
         if values[-1] >= (1.0 - _EQUAL) * values[:-1].max():
             return both
-        first = both[:, np.argsort(values)[:count]]
+        first = both[:, np.argsort(values, kind="stable")[:count]]
