@@ -161,7 +161,7 @@ def make_records(home):
     for record in (service, receipt):
         record.write()
         yield record.path
-    file = shop.open_shop(home, shop.QUICK_FILE)
+    file = shop.open_shop(home, shop.QUICK_FILE.replace('name = "shop"', 'name = "parts"'))
     for part, rows, shift in (("b", 40, 0.0), ("c", 50, 0.0), ("d", 400, 30.0)):
         refresh(RefreshSettings(file=str(file)))
         shop.write_part(home, part, rows, shift)
