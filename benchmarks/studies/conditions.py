@@ -23,6 +23,7 @@ from benchmarks.studies.designs import (
     seeded,
 )
 from benchmarks.studies.methods import DEFAULT, EVERY, LASSO, PAPER, by_other_method, projection
+from benchmarks.studies.rivals import CLASS_SLICES, sliced
 from benchmarks.studies.rivals_by_gradients import is_classes
 from benchmarks.studies.rivals_of_packages import lasso_network, missing, provenance
 from ism_dask import PredictiveIKDR
@@ -153,8 +154,7 @@ def _lasso(drawn: Draw) -> Array:
 
 def _shrunken(drawn: Draw, q: int) -> Array:
     """Return the directions (d, q) of linear discriminant analysis with Ledoit-Wolf shrinkage."""
-    ranks = np.argsort(np.argsort(drawn.y, kind="stable"))
-    classes = drawn.y if is_classes(drawn.y) else ranks * 5 // len(ranks)
+    classes = sliced(drawn.y, CLASS_SLICES)
     model = LinearDiscriminantAnalysis(solver="eigen", shrinkage="auto").fit(drawn.X, classes)
     return np.asarray(model.scalings_[:, :q])
 

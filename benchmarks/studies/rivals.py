@@ -28,7 +28,7 @@ from benchmarks.studies.rivals_by_gradients import (
 Array = NDArray[Any]
 Rival = Callable[[Array, Array, int], Array]
 
-_SLICES, _CLASS_SLICES = 10, 5
+_SLICES, CLASS_SLICES = 10, 5
 
 
 def sliced(y: Array, slices: int) -> Array:
@@ -74,7 +74,7 @@ def partial_least_squares(X: Array, y: Array, q: int) -> Array:
 
 def linear_discriminants(X: Array, y: Array, q: int) -> Array:
     """Return scikit-learn's discriminants, filled up with eigenvectors of 0 if too few."""
-    classes = sliced(y, _CLASS_SLICES)
+    classes = sliced(y, CLASS_SLICES)
     # "svd" copes with constant columns, but has at most as many directions as classes less one.
     solver = "svd" if q <= classes.max() else "eigen"
     model = LinearDiscriminantAnalysis(solver=solver).fit(X, classes)
@@ -83,7 +83,7 @@ def linear_discriminants(X: Array, y: Array, q: int) -> Array:
 
 def neighbourhood_components(X: Array, y: Array, q: int) -> Array:
     """Return the components of scikit-learn's NCA."""
-    model = NeighborhoodComponentsAnalysis(q, random_state=0).fit(X, sliced(y, _CLASS_SLICES))
+    model = NeighborhoodComponentsAnalysis(q, random_state=0).fit(X, sliced(y, CLASS_SLICES))
     return np.asarray(model.components_.T)
 
 
