@@ -80,12 +80,12 @@ def run_flow(flow: str, settings: FlowSettings, output: Output, *, plain: bool) 
         return work(settings)
 
 
-def check_found(source: str) -> None:
-    """Raise an error if `source` is the path of a table that is not there."""
-    if import_choices().is_path(source):
+def check_found(*sources: str) -> None:
+    """Raise an error if one of the sources is the path of a table that is not there."""
+    for path in filter(import_choices().is_path, sources):
         from storage.tables.files import find_files  # noqa: PLC0415
 
-        find_files(source)
+        find_files(path)
 
 
 def connect_to_prefect(output: Output) -> None:

@@ -60,13 +60,11 @@ def run(
     # Before the table is read, and its columns are shown.
     if plan.limits is None and plan.settings.run is not None:
         check_name_is_free(plan.settings.run, force=force)
-    # What refreshes have written, they replace.
-    ours = {path for each in refreshes for path in each.written}
-    check_free(*(each for each in plan.outs if str(each.resolve()) not in ours), force=force)
+    _check_outputs(plan, refreshes, force=force)
     if plan.limits is not None:
         _refresh(settings, output, plain=plain)
         return
-    _check_sources(plan)
+    check_found(*(each.source for each in plan.transforms))
     if plan.ingest is not None:
         plan = plan.stored_as(ingested(plan.ingest, output, plain=plain).dataset)
     result = computed_run(plan.flow, plan.settings, output, plain=plain)
@@ -82,7 +80,7 @@ def run(
 
 def _show(plan: RunFile, output: Output) -> None:
     """Show what a run file would do."""
-    _check_sources(plan)
+    check_found(*(each.source for each in plan.transforms))
     answer: dict[str, Any] = {"command": "run", "dry_run": True}
     if plan.ingest is not None:
         looked = dataclasses.replace(plan.ingest, dry_run=True)
@@ -99,10 +97,10 @@ def _show(plan: RunFile, output: Output) -> None:
     output.finish({**answer, "flow": plan.flow, "settings": plan.settings.to_json()})
 
 
-def _check_sources(plan: RunFile) -> None:
-    """Raise an error if a table that is projected after the fit is not there."""
-    for each in plan.transforms:
-        check_found(each.source)
+def _check_outputs(plan: RunFile, refreshes: list[RefreshResult], *, force: bool) -> None:
+    """Raise SettingsError if an output exists, unless one of the refreshes has written it."""
+    ours = {path for each in refreshes for path in each.written}
+    check_free(*(each for each in plan.outs if str(each.resolve()) not in ours), force=force)
 
 
 def init(
@@ -210,6 +208,7 @@ def schedule(
     timezone: Annotated[
         str, typer.Option(help="Time zone of --cron, such as Europe/Berlin.")
     ] = "UTC",
+    force: Replace = False,
     output: Output,
 ) -> None:
     """Refresh a run at fixed times, by the worker of `ism-dask up`.
@@ -219,7 +218,10 @@ def schedule(
     from flows.refreshes.refresh import check_refreshable  # noqa: PLC0415
     from flows.settings.run_file import read_run_file  # noqa: PLC0415
 
-    name = check_refreshable(read_run_file(file, force=True)).name
+    plan = read_run_file(file, force=True)
+    history = check_refreshable(plan)
+    name = history.name
+    _check_outputs(plan, history.records, force=force)  # the first refresh would replace them
     connect_to_prefect(output)
     from flows.tracking.schedules import schedule_refresh  # noqa: PLC0415
 

@@ -14,6 +14,7 @@ from flows.results.runs import FitResult
 from flows.runs.data import Array, row_batches
 from flows.runs.fitting import chosen_of, sample_rows
 from flows.settings.run_file import RefreshTable
+from ism_dask.estimators.input_rows import row_digests
 from ism_dask.status import Status
 from storage import Model
 from storage.tables.schema import TableSchema
@@ -149,13 +150,10 @@ class Explained:
 def share_of_equal_rows(X: Any, y: Array) -> float:
     """Return the share of the rows X (n, d) that equal an earlier row, with its label in y."""
     y = y.reshape(len(y), -1)
-    size = X.shape[1] + y.shape[1]
-    factors = np.random.default_rng(0).integers(2**63, size=size, dtype=np.uint64)
-    digests = []
-    for start, rows in row_batches(X):
-        words = np.hstack([rows, y[start : start + len(rows)]]).astype(np.float64).view(np.uint64)
-        # The bits of small whole numbers are all high ones, which a product would shift out.
-        digests.append(((words ^ (words >> np.uint64(32))) * (2 * factors + 1)).sum(axis=1))
+    digests = [
+        row_digests(np.hstack([rows, y[start : start + len(rows)]]))
+        for start, rows in row_batches(X)
+    ]
     return 1 - len(np.unique(np.concatenate(digests))) / len(X)
 
 

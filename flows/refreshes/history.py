@@ -60,17 +60,14 @@ def history_summary(history: History) -> Summary:
     last = records[-1]
     failed = last.reasons if last.state in (FAILED, SUSPICIOUS) else ()
     compared = next((each for each in reversed(records) if each.comparison), None)
-    shares = {each.run: each.comparison.explained for each in records if each.comparison}
+    shares = {each.run: share(each.comparison.explained) for each in records if each.comparison}
+    known = shares.get(published or "")
+    explained = f": its features explain {known} of the label" if known else ""
     return Summary(
         run=name,
         kind="refresh",
         subject=f"{name} has {len(history.runs)} runs; published: {published or 'none of them'}",
-        finding=f"{published or 'No run'} is published"
-        + (
-            f": its features explain {share(shares[published])} of the label"
-            if published in shares
-            else ""
-        ),
+        finding=f"{published or 'No run'} is published{explained}",
         facts=(
             Fact(
                 "Last refresh",

@@ -23,11 +23,13 @@ from flows.results.refresh import (
     RefreshResult,
 )
 from flows.results.runs import FitResult
+from flows.runs.data import ensure_stored
 from flows.runs.fit import fit_and_save
 from flows.runs.published import History, publishing
 from flows.runs.table_ingestion import ingest_changed
 from flows.runs.transform import transform_rows
 from flows.settings.base import TransformSettings
+from flows.settings.choices import is_table
 from flows.settings.fields import deciding
 from flows.settings.refresh import RefreshSettings
 from flows.settings.run_file import RunFile, read_run_file
@@ -46,6 +48,7 @@ from storage import (
 )
 from storage.records import dumps
 from storage.refreshes import record_paths
+from storage.tables.formats import open_table
 
 
 def refresh(settings: RefreshSettings) -> RefreshResult:
@@ -112,10 +115,9 @@ def _file_of(plan: RunFile) -> str:
 
 def _names_run(file: str, name: str) -> bool:
     """Return whether a run file is there still, and names a run."""
-    try:
+    with suppress(SettingsError):
         return read_run_file(Path(file)).settings.run == name
-    except SettingsError:
-        return False
+    return False
 
 
 def _record_bad_file(file: str, error: SettingsError) -> None:
@@ -183,14 +185,13 @@ def _fitted_again(
     settings = replace(plan.stored_as(data.info.folder).settings, run=run, force=True)
     assert isinstance(settings, FitSettings)
     assert plan.limits is not None
+    start = None
     # What other settings have chosen is no start, nor are weights of other columns.
-    start = published if before is not None and before.settings == decided else None
-    if start is None or start.feature_names != data.feature_names:
-        start = None
-    elif start.metrics["status"] == Status.START.value:  # its criterion has not fitted that W
-        settings, start = replace(settings, n_components=start.n_components), None
-    else:
-        settings = replace(settings, n_components=start.n_components, start_from=current)
+    is_alike = before is not None and before.settings == decided
+    if published and is_alike and published.feature_names == data.feature_names:
+        settings = replace(settings, n_components=published.n_components)
+        if published.metrics["status"] != Status.START.value:  # else no fit has moved that W
+            settings, start = replace(settings, start_from=current), published
     if saved_run_path(run) is not None:  # by a refresh that was killed, if it is the same fit
         config, own = open_run(run).config, deciding(settings)
         if any(config.get(key) != own[key] for key in own if key != "start_from"):
@@ -210,15 +211,18 @@ def _unchanged(settings: RefreshSettings, history: History, last: RefreshResult)
     progress_note("the source is as it was: nothing to fit")
     # A refresh or a rollback that has failed may have left the outputs of an earlier run.
     before = next((each for each in history.records[::-1] if each.state != SUSPICIOUS), last)
-    outputs: dict[str, Any] = {"written": before.written, "reasons": ()}
-    are_there = all(each.exists() for each in settings.plan.outs)
-    if history.published and (before.reasons or not are_there):
+    outputs: dict[str, Any] = {"written": before.written, "projected": before.projected}
+    are_fresh = False
+    with suppress(FlowError, StorageError):  # which writing them will tell of
+        are_there = all(each.exists() for each in settings.plan.outs)
+        are_fresh = are_there and before.projected == _versions_projected(settings.plan)
+    if history.published and not are_fresh:
         outputs = outputs_or_reason(settings, history.name)
+    reasons = outputs.pop("reasons", ())
     if last.state == SUSPICIOUS and history.published != last.run:
-        return history.add(replace(last, written=outputs["written"]))
-    state = FAILED if outputs["reasons"] else UNCHANGED
-    now = replace(last, state=state, comparison=None, source="", settings={}, **outputs)
-    return history.add(now)
+        return history.add(replace(last, **outputs))
+    outputs |= {"state": FAILED if reasons else UNCHANGED, "reasons": reasons}
+    return history.add(replace(last, comparison=None, source="", settings={}, **outputs))
 
 
 def write_outputs(
@@ -230,8 +234,7 @@ def write_outputs(
     """
     model = load_model(run) if plan.transforms and model is None else model
     for each in plan.transforms:
-        counts = transform_rows(run, TransformSettings(**asdict(each)), model)
-        yield str(each.out), counts
+        yield str(each.out), transform_rows(run, TransformSettings(**asdict(each)), model)
     if plan.report is not None:
         yield str(write_report(run, plan.report, model)), {}
 
@@ -240,14 +243,25 @@ def outputs_or_reason(
     settings: RefreshSettings, run: str, model: Model | None = None
 ) -> dict[str, Any]:
     """Write the outputs of a run; return the fields of its record: paths, and what is stale."""
-    written: list[str] = []
-    reasons: tuple[str, ...] = ()
+    written, projected, reasons = list[str](), "", tuple[str, ...]()
     try:
+        projected = _versions_projected(settings.plan)
         for path, _ in write_outputs(settings.plan, run, model):
             written.append(str(Path(path).resolve()))
     except (FlowError, StorageError) as error:
-        reasons = (f"outputs of the run file are stale: {error}",)
-    return {"written": tuple(written), "reasons": reasons}
+        projected, reasons = "", (f"outputs of the run file are stale: {error}",)
+    return {"written": tuple(written), "projected": projected, "reasons": reasons}
+
+
+def _versions_projected(plan: RunFile) -> str:
+    """Return a digest of the rows that the outputs project, in their present version."""
+    versions = [
+        open_table(each.source).versions()
+        if is_table(each.source)
+        else ensure_stored(each.source, each.split).data_hash
+        for each in plan.transforms
+    ]
+    return sha256(repr(versions).encode()).hexdigest()
 
 
 def rollback(run: str) -> RefreshResult:

@@ -295,10 +295,10 @@ def explained_row(model: Model, X: Any, row: int, count: int | None = None) -> E
     """Return what the columns of one of the rows X add to its new features; `count` if given."""
     values = _some_rows(X, row, row + 1).astype(np.float64)
     added = column_contributions(values, model.mean, model.scale, model.components)[0]
-    names, most = column_names(model, len(added)), np.argsort(-np.abs(added).max(axis=1))
+    names, largest = column_names(model, len(added)), np.abs(added).max(axis=1)
     columns = [
         ColumnOfRow(feature=names[j], value=float(values[0, j]), added=tuple(added[j].tolist()))
-        for j in most[:count]
+        for j in np.argsort(-largest, kind="stable")[:count]
     ]
     sums = tuple(added.sum(axis=0).tolist())
     return ExplainedRow(row=row, new_features=sums, n_columns=len(added), columns=tuple(columns))
