@@ -127,9 +127,7 @@ def transform_rows(
     ignore_unseen = settings.unseen == "ignore"
     table, schema = _open_rows(model, source, settings.split)
     if table.files is not None and has_part(source, out):
-        message = (
-            f"`out` is {str(out)!r}, a file of the table {source}, which the rows are read from"
-        )
+        message = f"`out` is {str(out)!r}, of the table {source}, which the rows are read from"
         raise SettingsError(f"{message}; name another, outside of it", "out")
     passed = check_columns(table, schema, ignore_unseen=ignore_unseen)
     taken = [name for name in passed if name in model.get_feature_names_out()]
