@@ -15,7 +15,7 @@ from unicodedata import normalize
 from storage.errors import StorageError, TableError
 from storage.records import restored
 
-NUMBER, BOOLEAN, CATEGORY, DATE = "number", "boolean", "category", "date"
+NUMBER, BOOLEAN, CATEGORY, DATE = KINDS = ("number", "boolean", "category", "date")
 AUTO, CLASSES, NUMBERS = LABEL_KINDS = ("auto", "classes", "numbers")
 # What other columns serve as. The weights of rows are stored like a label.
 FEATURE, WEIGHTS = "feature", "weights"
@@ -198,6 +198,8 @@ class TableSchema:
     def __post_init__(self) -> None:
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"`dtype` is {self.dtype!r}; expected float32 or float64")
+        if others := {*self.kinds.values()}.difference(KINDS):
+            raise ValueError(f"a column is of the kind {others.pop()!r}; expected one of {KINDS}")
 
     @property
     def encoded_names(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from stock import gappy_table
 
-from storage import TableError, ingest_table, list_datasets
+from storage import StorageError, TableError, ingest_table, list_datasets
 from storage.tables.encoding import Problems
 from storage.tables.formats import open_table
 from storage.tables.new_rows import check_columns, encode_frame, encode_new_rows, open_new_rows
@@ -47,6 +47,8 @@ def test_gaps_by_their_definition(missing):
     assert data.feature_names == tuple(expected.columns)
     schema = TableSchema.from_json(data.info.table["schema"])
     assert TableSchema.from_json(schema.to_json()) == schema
+    with pytest.raises(StorageError, match="of the kind 'role'"):
+        TableSchema.from_json({**schema.to_json(), "features": [{"name": "a", "kind": "role"}]})
     assert schema.encoded_names == data.feature_names
     assert [feature.missing for feature in schema.features] == [43, 0, 0, 0, 28]
     assert_allclose(data.X.read(0, len(data.X)), expected.to_numpy(float), rtol=1e-12)
