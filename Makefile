@@ -66,6 +66,7 @@ chaos: $(READY)  ## Run the long tests: processes and clusters are killed, files
 
 long: $(READY)  ## Run tests of up to two minutes each: documentation, clusters, servers, a few of every fault
 	$(BIN)/python -m pytest $(BESIDE) -m '(long or chaos) and not minutes'
+	FUZZ_SECONDS=1 $(BIN)/python -m pytest -q tests/fuzzing/altered_files.py
 
 fuzz: $(READY)  ## Alter files of every kind at random, ten minutes for each reader; FINDINGS=folder has what fails
 	FUZZ_SECONDS=600 FUZZ_SEED=$$(date +%j) nice $(BIN)/pytest -q tests/fuzzing/altered_files.py
