@@ -254,14 +254,14 @@ def outputs_or_reason(
 
 
 def _versions_projected(plan: RunFile) -> str:
-    """Return a digest of the rows that the outputs project, in their present version."""
+    """Return a digest of how outputs project rows, and of the present version of these."""
     versions = [
         open_table(each.source).versions()
         if is_table(each.source)
         else ensure_stored(each.source, each.split).data_hash
         for each in plan.transforms
     ]
-    return sha256(repr(versions).encode()).hexdigest()
+    return sha256(repr((plan.transforms, versions)).encode()).hexdigest()
 
 
 def rollback(run: str) -> RefreshResult:

@@ -101,7 +101,7 @@ class RefreshResult(FlowResult):
     settings: Mapping[str, Any] = field(default_factory=dict)  # all that decide the result
     model_hash: str = ""  # digest of the saved model
     written: tuple[str, ...] = ()  # outputs of the run file
-    projected: str = ""  # digest of the rows that they project; empty if they are stale
+    projected: str = ""  # digest of the rows that they project, and how; empty if they are stale
     dataset: str = ""  # folder name of the data set that the run was fitted to
     pruned: bool = False  # whether the files of the run have been removed; the record stays
 
