@@ -33,7 +33,7 @@ def draw_recovery(lines: Sequence[Figure], methods: Sequence[str], path: Path) -
             distances = [line[method] for line in lines]
             ax.plot(distances, heights, label=method, **_style(place))
         _draw_frame(ax, [line["design"] for line in lines], heights)
-        canvas.legend(loc="outside upper center", ncols=(len(methods) + 1) // 2, frameon=False)
+        canvas.legend(loc="outside upper center", ncols=5, frameon=False)
         path.parent.mkdir(parents=True, exist_ok=True)
         canvas.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
 
