@@ -60,7 +60,7 @@ def run(
     # Before the table is read, and its columns are shown.
     if plan.limits is None and plan.settings.run is not None:
         check_name_is_free(plan.settings.run, force=force)
-    _check_outputs(plan, refreshes, force=force)
+    _check_outputs_free(plan, refreshes, force=force)
     if plan.limits is not None:
         _refresh(settings, output, plain=plain)
         return
@@ -97,7 +97,7 @@ def _show(plan: RunFile, output: Output) -> None:
     output.finish({**answer, "flow": plan.flow, "settings": plan.settings.to_json()})
 
 
-def _check_outputs(plan: RunFile, refreshes: list[RefreshResult], *, force: bool) -> None:
+def _check_outputs_free(plan: RunFile, refreshes: list[RefreshResult], *, force: bool) -> None:
     """Raise SettingsError if an output exists, unless one of the refreshes has written it."""
     ours = {path for each in refreshes for path in each.written}
     check_free(*(each for each in plan.outs if str(each.resolve()) not in ours), force=force)
@@ -221,7 +221,7 @@ def schedule(
     plan = read_run_file(file, force=True)
     history = check_refreshable(plan)
     name = history.name
-    _check_outputs(plan, history.records, force=force)  # the first refresh would replace them
+    _check_outputs_free(plan, history.records, force=force)  # the first refresh would replace them
     connect_to_prefect(output)
     from flows.tracking.schedules import schedule_refresh  # noqa: PLC0415
 

@@ -48,7 +48,7 @@ from storage import (
 )
 from storage.records import dumps
 from storage.refreshes import record_paths
-from storage.tables.formats import open_table
+from storage.tables.files import find_files
 
 
 def refresh(settings: RefreshSettings) -> RefreshResult:
@@ -256,7 +256,7 @@ def outputs_or_reason(
 def _versions_projected(plan: RunFile) -> str:
     """Return a digest of how outputs project rows, and of the present version of these."""
     versions = [
-        open_table(each.source).versions()
+        find_files(each.source).versions()
         if is_table(each.source)
         else ensure_stored(each.source, each.split).data_hash
         for each in plan.transforms
