@@ -70,6 +70,7 @@ def compare(
             turn,
             f"the new features have turned against the published ones by a sine of {turn:.3g}",
         ),
+        ("max_shift", *_shift(published, new)),
         (
             "max_equal_rows",
             max(0.0, equal_rows[1] - equal_rows[0]),
@@ -180,6 +181,18 @@ def _turn(published: Model, Z: Array, points: Array) -> float:
     shares = published.metrics["contributions"] or ()
     lost = np.array([max(each["lost"], 0.0) for each in shares])
     return float((sines * lost / lost.max()).max() if lost.any() else sines.max())
+
+
+def _shift(published: Model, new: Model) -> tuple[float, str]:
+    """Return by how many of its deviations the mean of a column has moved, at most, in words."""
+    now = dict(zip(new.feature_names or (), new.mean, strict=True))
+    names = published.feature_names or ()
+    after = np.array([now.get(*each) for each in zip(names, published.mean, strict=True)])
+    shifts = np.abs(after - published.mean) / published.scale
+    most = int(shifts.argmax())
+    means = f"from {published.mean[most]:.4g} to {after[most]:.4g}"
+    words = f"the mean of {names[most]} has moved {means}, by {shifts[most]:.3g} of its deviations"
+    return float(shifts[most]), words
 
 
 def _fall(

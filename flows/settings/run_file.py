@@ -96,6 +96,11 @@ class RefreshTable(Checked):
     max_class_shift: float = _share_setting(
         0.1, about="Share of the rows, beyond chance, that may be of another class than before."
     )
+    max_shift: float = setting(
+        1.0,
+        about="Deviations of a column by which its mean may move; another unit moves it farther.",
+        gt=0,
+    )
     max_equal_rows: float = _share_setting(
         0.1, about="By how much the share of rows that equal an earlier row may rise."
     )

@@ -176,10 +176,11 @@ def test_bad_data_are_not_published_and_a_small_drift_is(here, run_file):
 @pytest.mark.long
 def test_a_suspicious_run_is_kept_but_not_published(here, run_file):
     refreshed(here, run_file)
-    write_part(run_file.parent, "b", 400, shift=1.0)
+    write_part(run_file.parent, "b", 400, shift=3.0)
     ended = here("run", run_file, "--plain")
     assert ended.status == 1
     assert "max_rows: there are 2 times as many rows as before (800, before 400)" in ended.err
+    assert "max_shift: the mean of x has moved from 0.07253 to 1.573, by 1.52" in ended.err
     assert "ism-dask history sales-0002 --rollback" in ended.err
     # As long as the source stays so, each refresh says so.
     assert here("run", run_file, "--plain", "--quiet").status == 1
@@ -187,7 +188,7 @@ def test_a_suspicious_run_is_kept_but_not_published(here, run_file):
     assert records == [("published", 1), ("suspicious", 2)]
     opening = history_summary(known_history("sales")).opening
     assert opening.startswith("sales-0001 is published; ")
-    assert opening.endswith(" 1 warning speaks against it.")
+    assert opening.endswith(" 2 warnings speak against it.")
     History("sales").fail("the disk is full")
     assert here("run", run_file, "--plain", "--quiet").status == 1
     assert History("sales").records[-1].times == 1
@@ -195,7 +196,7 @@ def test_a_suspicious_run_is_kept_but_not_published(here, run_file):
     here("history", "sales-0002", "--rollback")
     now = refreshed(here, run_file)
     assert (now["state"], now["times"]) == ("unchanged", 1)
-    limits = "[refresh]\nmax_turn = 1.0\nmax_rows = 9.0\n"
+    limits = "[refresh]\nmax_turn = 1.0\nmax_rows = 9.0\nmax_shift = 9.0\n"
     run_file.write_text(QUICK_FILE.replace("[refresh]\n", limits))
     ended = refreshed(here, run_file, "--force")
     assert (ended["state"], ended["reasons"]) == ("published", [])
