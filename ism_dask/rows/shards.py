@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ from ism_dask.rows.raw import (
     is_row_source,
     tile_dtype,
 )
-from ism_dask.rows.tasks import Task, as_argument, as_shared_argument
+from ism_dask.rows.tasks import Task, as_arguments, as_shared_argument
 from ism_dask.threads import single_threaded_blas
 
 # A tile of 2,500 x 2,500 keeps BLAS busy, and its parts stay in the caches of the core.
@@ -128,7 +128,7 @@ class Shards:
         if self._inline:
             return self._attach(fact, [self._of_one_shard(function, *args)])
         call = self._task(function, args).with_keys(Task.on_shard)
-        return self._attach(fact, [call(as_argument(part)) for part in self.parts])
+        return self._attach(fact, [call(None, *as_arguments(part)) for part in self.parts])
 
     def persisted(self) -> Shards:
         """Return the shards with their facts computed now, for use in many folds."""
@@ -179,8 +179,8 @@ class Shards:
             return total if finish is None else finish(total)
         task = self._task(function, args)
         call = task.with_keys(Task.on_shards)
-        arguments = [as_argument(part) for part in self.parts]
-        calls = [call(arguments[run]) for run in self.runs]
+        arguments = [as_arguments(part) for part in self.parts]
+        calls = [call(*chain.from_iterable(arguments[run])) for run in self.runs]
         return task.summed(calls, finish)
 
     def fold_pairs(self, function: Callable[..., Any], *args: Any, calls: int = 4) -> Any:
@@ -204,7 +204,7 @@ class Shards:
             tail = (shared[index:] + shared[:index])[:n_partners]
             # The tail is split, since workers would wait for the last of an odd number of heads.
             size = min(-(-len(tail) // calls), self.max_shards_per_task or len(tail))
-            tasks += [call(head, tail[i : i + size]) for i in range(0, len(tail), size)]
+            tasks += [call(head, *tail[i : i + size]) for i in range(0, len(tail), size)]
         return task.summed(tasks)
 
     def gather_fact(self, fact: RowFact) -> Array:
@@ -222,7 +222,8 @@ class Shards:
         picks = np.split(indices, np.searchsorted(indices, self.bounds[1:-1]))
         take = self._task(_chosen_rows, ()).with_keys(Task.on_shard)
         pairs = zip(self.parts, picks, strict=True)
-        pieces = computed([take(as_argument(p), pick - p.start) for p, pick in pairs if len(pick)])
+        chosen = ((pick - part.start, *as_arguments(part)) for part, pick in pairs if len(pick))
+        pieces = computed([take(*each) for each in chosen])
         X, names = np.concatenate([piece.X for piece in pieces]), self.parts[0].facts
         facts = {name: np.concatenate([piece.facts[name] for piece in pieces]) for name in names}
         return LoadedShard(0, X, facts)
@@ -266,7 +267,7 @@ class Shards:
             return function(self.parts[0].load(self.dtype, self.affine, indices), *args)
 
     def _task(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Task:
-        return Task(self.dtype, self.affine, function, args)
+        return Task(self.dtype, self.affine, tuple(self.parts[0].facts), function, args)
 
 
 def cut(X: Any, rows_per_shard: int | None = None) -> Shards:

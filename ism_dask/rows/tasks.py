@@ -15,23 +15,27 @@ from dask.delayed import Delayed, delayed
 
 from ism_dask._types import Array
 from ism_dask.rows.execution import computed, named_task, prepare_worker, sent_once_per_worker
-from ism_dask.rows.raw import LoadedShard, ShardRef, Standardisation
+from ism_dask.rows.raw import LoadedShard, RowFact, ShardRef, Standardisation
 
 # Partial sums that one task adds: two would mean many tasks, all of them one very large task.
 FAN = 4
 
 
 class Task:
-    """A function of shards, with its other arguments. Not a dataclass, like `ShardRef`."""
+    """A function of shards, with its other arguments. Not a dataclass, like `ShardRef`.
+
+    `names` are those of the facts of the shards.
+    """
 
     def __init__(
         self,
         dtype: np.dtype[Any],
         affine: Standardisation | None,
+        names: tuple[RowFact, ...],
         function: Callable[..., Any],
         args: tuple[Any, ...],
     ) -> None:
-        self.dtype, self.affine = dtype, affine
+        self.dtype, self.affine, self.names = dtype, affine, names
         self.function, self.args = function, args
         self.driver = os.getpid()
 
@@ -43,18 +47,17 @@ class Task:
         keys = (f"{prefix}-{number:08d}" for number in count(1))
         return lambda *args: task(shared, *args, dask_key_name=next(keys))
 
-    def on_shard(self, part: Any, indices: Array | None = None) -> Any:
+    def on_shard(self, indices: Array | None, *arguments: Any) -> Any:
         """Apply the function to a shard, or to some rows of it; no others are standardised."""
+        (part,) = self._shards(arguments)
         return self.function(self._load(part, indices), *self.args)
 
-    def on_shards(self, parts: Sequence[Any]) -> Any:
+    def on_shards(self, *arguments: Any) -> Any:
         """Return the sum of the function over shards, loaded one after the other."""
-        total = self.on_shard(parts[0])
-        for part in parts[1:]:
-            total = _add_in_place(total, self.on_shard(part))
-        return total
+        results = (self.function(self._load(each), *self.args) for each in self._shards(arguments))
+        return reduce(_add_in_place, results)
 
-    def on_head_and_tail(self, head: ShardRef, tail: Sequence[ShardRef]) -> Any:
+    def on_head_and_tail(self, head: ShardRef, *tail: ShardRef) -> Any:
         """Apply the function to a shard and an iterator over shards."""
         first = self._load(head)
         pieces = (first if part.start == head.start else self._load(part) for part in tail)
@@ -73,24 +76,39 @@ class Task:
         total = calls[0] if finish is None else delayed(finish, pure=False)(calls[0])
         return computed([total], keys)[0]
 
-    def _load(self, part: Any, indices: Array | None = None) -> LoadedShard:
-        """Return a shard, or some of its rows, from what `as_argument` made of it."""
+    def _shards(self, arguments: Sequence[Any]) -> Sequence[ShardRef]:
+        """Return the shards that `as_arguments` made arguments of."""
+        if isinstance(arguments[0], ShardRef):
+            return arguments
+        size = 2 + len(self.names)
+        groups = [arguments[i : i + size] for i in range(0, len(arguments), size)]
+        return [_shard(self.names, *group) for group in groups]
+
+    def _load(self, part: ShardRef, indices: Array | None = None) -> LoadedShard:
         if os.getpid() != self.driver:
             prepare_worker()
-        part = part if isinstance(part, ShardRef) else ShardRef(*part)
         return part.load(self.dtype, self.affine, indices)
 
 
-def as_argument(part: ShardRef) -> Any:
-    """Return a shard as an argument of one task."""
-    return (part.start, part.raw, part.facts) if _is_pending(part) else part
+def as_arguments(part: ShardRef) -> list[Any]:
+    """Return a shard as arguments of one task.
+
+    None of them is a container: Dask would optimise a graph for each that has tasks, which takes
+    longer than many a task.
+    """
+    return [part.start, part.raw, *part.facts.values()] if _is_pending(part) else [part]
 
 
 def as_shared_argument(part: ShardRef) -> Any:
-    """Return a shard as an argument of many tasks; Dask searches it for tasks only once."""
+    """Return a shard as an argument of many tasks."""
     if not _is_pending(part):
         return part
-    return named_task("assemble_shard", ShardRef)(part.start, part.raw, part.facts)
+    return named_task("assemble_shard", _shard)(tuple(part.facts), *as_arguments(part))
+
+
+def _shard(names: tuple[RowFact, ...], start: int, raw: Any, *values: Any) -> ShardRef:
+    """Return the shard of such arguments, whose facts have these names."""
+    return ShardRef(start, raw, dict(zip(names, values, strict=True)))
 
 
 def _is_pending(part: ShardRef) -> bool:
