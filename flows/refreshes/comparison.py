@@ -187,11 +187,12 @@ def _shift(published: Model, new: Model) -> tuple[float, str]:
     """Return by how many of its deviations the mean of a column has moved, at most, in words."""
     now = dict(zip(new.feature_names or (), new.mean, strict=True))
     names = published.feature_names or ()
-    after = np.array([now.get(*each) for each in zip(names, published.mean, strict=True)])
+    means = zip(names, published.mean, strict=True)
+    after = np.array([now.get(name, mean) for name, mean in means])
     shifts = np.abs(after - published.mean) / published.scale
     most = int(shifts.argmax())
-    means = f"from {published.mean[most]:.4g} to {after[most]:.4g}"
-    words = f"the mean of {names[most]} has moved {means}, by {shifts[most]:.3g} of its deviations"
+    moved = f"from {published.mean[most]:.4g} to {after[most]:.4g}"
+    words = f"the mean of {names[most]} has moved {moved}, by {shifts[most]:.3g} of its deviations"
     return float(shifts[most]), words
 
 
