@@ -83,6 +83,7 @@ BAD = {
         lambda part, rng: pd.concat([part, part.sample(frac=0.4, random_state=rng)]),
         "max_equal_rows: 28.6% of the rows equal an earlier one, before 0.0%",
     ),
+    "all rows doubled": (lambda part, _: pd.concat([part, part], ignore_index=True), "max_rows: "),
     "two columns renamed": (
         lambda part, _: part.rename(columns={"y": "why", "z": "zed"}),
         "the data lack columns: y, z",

@@ -178,10 +178,9 @@ def test_a_suspicious_run_is_kept_but_not_published(here, run_file):
     refreshed(here, run_file)
     write_part(run_file.parent, "b", 400, shift=3.0)
     ended = here("run", run_file, "--plain")
-    assert ended.status == 1
     assert "max_rows: there are 2 times as many rows as before (800, before 400)" in ended.err
     assert "max_shift: the mean of x has moved from 0.07253 to 1.573, by 1.52" in ended.err
-    assert "ism-dask history sales-0002 --rollback" in ended.err
+    assert (ended.status, "ism-dask history sales-0002 --rollback" in ended.err) == (1, True)
     # As long as the source stays so, each refresh says so.
     assert here("run", run_file, "--plain", "--quiet").status == 1
     records = [(each.state, each.times) for each in History("sales").records]
