@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar, copy_context
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -77,18 +77,25 @@ def side_by_side(calls: Sequence[Callable[[], _Result]]) -> list[_Result]:
     """Return the results of calls in their order; threads of the pool begin them at once."""
     if len(calls) == 1:
         return [calls[0]()]
-    futures = []
-    for call in calls:
-        context = copy_context()
-        context.run(_IN_POOL.set, True)
-        futures.append(thread_pool().submit(context.run, call))
+    with ExitStack() as begun:
+        results = [begun.enter_context(beside(call)) for call in calls]
+        return [result() for result in results]
+
+
+@contextmanager
+def beside(call: Callable[[], _Result]) -> Iterator[Callable[[], _Result]]:
+    """Begin a call in a thread of the pool; the block gets a function that returns its result.
+
+    This function makes the call if no thread has begun it. After the block, no thread is at it.
+    """
+    context = copy_context()
+    context.run(_IN_POOL.set, True)
+    future = thread_pool().submit(context.run, call)
     try:
-        # A call that no thread has begun is made here.
-        pairs = zip(futures, calls, strict=True)
-        return [call() if future.cancel() else future.result() for future, call in pairs]
+        yield lambda: call() if future.cancel() else future.result()
     finally:
-        for begun in [future for future in futures if not future.cancel()]:
-            begun.exception()  # waits for its end
+        if not future.cancel():
+            future.exception()  # waits for its end
 
 
 def pieces(n_rows: int) -> list[slice]:

@@ -6,6 +6,7 @@ width and the ridge without favour, and tell whether another W, such as a networ
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial, reduce
 from itertools import pairwise
@@ -42,28 +43,39 @@ from ism_dask.solvers.ascent import ascend
 from ism_dask.threads import in_threads
 
 
-def grown(rows: TrainingRows, target: Target, choice: Choice) -> Choice:
-    """Return the choice with the W and setting for all rows, after stages with fewer of them."""
+def network_start(rows: TrainingRows, target: Target, q: int) -> Array | None:
+    """Return the start (d, q) by a network, of rows that do not judge it; None if none tries it."""
+    judging = next((joined for _, joined, tries in _stages(rows, target) if tries), None)
+    if judging is None or target.signs is not None:
+        return None
+    others = rows.of_other_groups(rows.counting, judging)
+    most = min(RULES.most_network_rows, MEMORY_NUMBERS // rows.prepared.n_varying)
+    learned = rows.block(target, rows.some(target.keys, others, most))
+    return network_directions(learned, q, rows.seed, rows.time_limit)
+
+
+def grown(
+    rows: TrainingRows, target: Target, choice: Choice, network: Callable[[], Array | None]
+) -> Choice:
+    """Return the choice with the W and setting for all rows, after stages with fewer of them.
+
+    `network` returns the start by a network, if there is one.
+    """
     sample, watcher, steps = choice.sample, fit_watcher(), rows.selection_steps
-    stages = pairwise([*rows.stages(target.keys), rows.counting])
-    for number, (seen, stage) in enumerate(stages, len(rows.targets) + 1):
+    stages = enumerate(_stages(rows, target), len(rows.targets) + 1)
+    for number, (stage, joined, tries_network) in stages:
         if sample.time_limit.is_over:
             break
         is_last = len(stage) == len(rows.counting)
-        joined = rows.of_other_groups(stage, seen)
         if len(joined) < RULES.fewest_rows:  # no group is new
             continue
-        joined = rows.some(target.keys, joined, RULES.judging_rows)
         most = RULES.landmarks if is_last else RULES.few_landmarks
         judges = Judges(rows, target, sample, joined, most)
         candidates = {choice.start: choice.W}
         if not choice.trials and not sample.avoids:
             candidates.setdefault(LINEAR, sample.starts[LINEAR])
-        if len(seen) < RULES.network_rows <= len(stage) and not sample.avoids:
-            others = rows.of_other_groups(rows.counting, joined)
-            most_learned = min(RULES.most_network_rows, MEMORY_NUMBERS // rows.prepared.n_varying)
-            learned = rows.block(target, rows.some(target.keys, others, most_learned))
-            candidates[NETWORK] = network_directions(learned, sample.q, rows.seed)
+        if tries_network and (found := network()) is not None:
+            candidates[NETWORK] = found
         near = choice.setting
         calls = [partial(judges.trial, name, W, near) for name, W in candidates.items()]
         trials = in_threads(calls, len(stage))
@@ -81,6 +93,15 @@ def grown(rows: TrainingRows, target: Target, choice: Choice) -> Choice:
             choice = replace(choice, W=climb(rows, target, choice, max_iter=RULES.stage_steps).W)
         watcher.on_selection(number, steps)
     return choice
+
+
+def _stages(rows: TrainingRows, target: Target) -> Iterator[tuple[Array, Array, bool]]:
+    """Yield the rows of each stage (k,), those that judge it (j,), and if it tries a network."""
+    for seen, stage in pairwise([*rows.stages(target.keys), rows.counting]):
+        joined = rows.of_other_groups(stage, seen)
+        if len(joined) > RULES.judging_rows:
+            joined = rows.some(target.keys, joined, RULES.judging_rows)
+        yield stage, joined, len(seen) < RULES.network_rows <= len(stage)
 
 
 def _parts(n: int, is_last: bool) -> tuple[tuple[int, int], ...]:

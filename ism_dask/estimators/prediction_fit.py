@@ -17,7 +17,7 @@ from ism_dask.estimators.fitted import (
     rotated,
     solution_attributes,
 )
-from ism_dask.estimators.growth import climbed, grown
+from ism_dask.estimators.growth import climbed, grown, network_start
 from ism_dask.estimators.problem import SupervisedProblem, limited
 from ism_dask.estimators.training_rows import LAW, MEAN, Target, TrainingRows
 from ism_dask.kernels import as_kernel
@@ -40,6 +40,7 @@ from ism_dask.solvers import as_solver
 from ism_dask.solvers.ascent import ascend, diagonalised
 from ism_dask.solvers.base import TimeLimit
 from ism_dask.status import Status, avoidance_advice
+from ism_dask.threads import beside
 
 # `max_features` if unseen rows choose whether there are few.
 AUTO: Any = "auto"
@@ -56,8 +57,6 @@ def fit_prediction(problem: SupervisedProblem) -> dict[str, Any]:
         # The evidence of a sample chooses dimension, start, width and ridge. Rows that W has not
         # seen make this choice more cautious; rows that join choose the last three anew.
         target, choice = (_new_choice if is_new else _earlier_choice)(problem, rows, q)
-        if is_new and not rows.are_one_block:
-            choice = grown(rows, target, choice)
         # W climbs on all rows, and then once more with the features that matter alone.
         ascent, choice = climb(rows, target, choice)
         first, objective = rows, ascent.objective
@@ -102,7 +101,7 @@ def _first_rows(problem: SupervisedProblem, time_limit: TimeLimit) -> tuple[Trai
 
 
 def _new_choice(problem: SupervisedProblem, rows: TrainingRows, q: int) -> tuple[Target, Choice]:
-    """Return what a sample chooses: the target, and the choice of W.
+    """Return the target and the choice of W: what a sample chooses, then rows that join.
 
     If no number of new features is given, it is the one that the rows ask for, up to six; there are
     trials of each. `q` is the given or the usual one.
@@ -130,20 +129,28 @@ def _new_choice(problem: SupervisedProblem, rows: TrainingRows, q: int) -> tuple
     watcher.on_selection(0, steps)
     target = evident_target(q)
     watcher.on_selection(count - 1, steps)
-    choice = replace(evident(target, q), dimensions=path)
-    if not few and rows.n_rows < RULES.network_rows:  # else rows that join will judge
-        n_weights = (int(rows.prepared.affine.varying.sum()) - q) * q
-        tries_few = most == AUTO and rows.are_one_block and n_weights <= RULES.tried_weights
-        tries_scales = most in (None, AUTO) and rows.are_one_block and q > 1
-        choice = choose(
-            choice,
-            rows.prepared.features if tries_few else None,
-            tries_scales=tries_scales and rows.kernel.width_is_free,
-        )
-    watcher.on_selection(count, steps)
-    if most not in (None, AUTO):
-        choice = replace(choice, is_few=True)
-    return target, choice
+    # A network learns beside the choices, most of which one thread makes.
+    with beside(partial(network_start, rows, target, q)) as network:
+        choice = replace(evident(target, q), dimensions=path)
+        if not few and rows.n_rows < RULES.network_rows:  # else rows that join will judge
+            choice = _judged(problem, rows, choice)
+        watcher.on_selection(count, steps)
+        if most not in (None, AUTO):
+            choice = replace(choice, is_few=True)
+        return target, choice if rows.are_one_block else grown(rows, target, choice, network)
+
+
+def _judged(problem: SupervisedProblem, rows: TrainingRows, choice: Choice) -> Choice:
+    """Return the choice after trials of unseen rows."""
+    most, q = problem.parameters.max_features, choice.sample.q
+    n_weights = (int(rows.prepared.affine.varying.sum()) - q) * q
+    tries_few = most == AUTO and rows.are_one_block and n_weights <= RULES.tried_weights
+    tries_scales = most in (None, AUTO) and rows.are_one_block and q > 1
+    return choose(
+        choice,
+        rows.prepared.features if tries_few else None,
+        tries_scales=tries_scales and rows.kernel.width_is_free,
+    )
 
 
 def _earlier_choice(

@@ -402,7 +402,12 @@ def test_a_data_set_of_that_name_that_is_another_table_stays(here, run_file):
     assert refreshed(here, run_file, "--force")["state"] == "published"
 
 
-# Where a process is killed: in the fit, in the publication, and after it.
+# The program of a process that refreshes a run file.
+_REFRESH = """from flows.refreshes.refresh import refresh
+from flows.settings.refresh import RefreshSettings
+refresh(RefreshSettings(file={!r}))
+"""
+# Where it is killed: in the fit, in the publication, and after it.
 _MOMENTS = {
     "flows.refreshes.refresh.fit_and_save": "sales-0001",
     "storage.runs.shutil.copy2": "sales-0001",
@@ -418,12 +423,7 @@ def test_a_killed_refresh_leaves_a_whole_run_published(here, run_file, moment):
     )
     refreshed(here, run_file)
     write_part(run_file.parent, "b", 40)
-    killed_at(
-        moment,
-        "from flows.refreshes.refresh import refresh\n"
-        "from flows.settings.refresh import RefreshSettings\n"
-        f"refresh(RefreshSettings(file={str(run_file)!r}))\n",
-    )
+    killed_at(moment, _REFRESH.format(str(run_file)))
     hashes = {name: model_hash(name) for name in ("sales-0001", "sales-0002")}
     assert model_hash("sales") == hashes[_MOMENTS[moment]]
     load_model("sales")
@@ -441,12 +441,7 @@ def test_a_killed_refresh_leaves_a_whole_run_published(here, run_file, moment):
 @pytest.mark.long
 @pytest.mark.parametrize("moment", _MOMENTS)
 def test_a_killed_first_refresh_is_no_obstacle(here, run_file, moment):
-    killed_at(
-        moment,
-        "from flows.refreshes.refresh import refresh\n"
-        "from flows.settings.refresh import RefreshSettings\n"
-        f"refresh(RefreshSettings(file={str(run_file)!r}))\n",
-    )
+    killed_at(moment, _REFRESH.format(str(run_file)))
     result = refreshed(here, run_file)
     assert (result["state"], result["run"]) == ("published", "sales-0001")
 

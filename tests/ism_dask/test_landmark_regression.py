@@ -1,5 +1,7 @@
 """The regression over all rows: by its definition, by the exact one, and wherever the rows are."""
 
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import dask.array as da
@@ -7,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from models import curved
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.base import clone
 
@@ -16,6 +19,8 @@ from ism_dask.criteria.prediction import RowsInMemory
 from ism_dask.kernels import Gaussian, Laplacian, Polynomial
 from ism_dask.rows.shards import cut
 from ism_dask.selection.rules import RULES
+from ism_dask.selection.starts import network_directions
+from ism_dask.solvers.base import TimeLimit
 
 few = settings(max_examples=25, deadline=None)
 SEEDS = st.integers(0, 2**32 - 1)
@@ -91,12 +96,6 @@ def test_equal_landmarks_and_more_of_them_than_rows_count_once():
 # Fits to many rows.
 
 
-def _sine(n, seed=0, d=6):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, d))
-    return X, np.sin(1.5 * X[:, 0]) + X[:, 1] * X[:, 2] / 2 + 0.3 * rng.normal(size=n)
-
-
 def test_a_width_for_which_there_are_too_few_landmarks_is_refused():
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1500, 8))
@@ -108,12 +107,17 @@ def test_a_width_for_which_there_are_too_few_landmarks_is_refused():
 
 
 def test_a_network_starts_where_rows_are_many(monkeypatch):
-    """It is on trial beside the other candidates, and learns the same from the same seed."""
+    """It is on trial beside others, learns the same from a seed, and leaves filters as they are."""
     for name, value in (("network_rows", 1500), ("stages", (200,))):
         monkeypatch.setitem(vars(RULES), name, value)
-    model = PredictiveIKDR(1, target="linear", max_features=None).fit(*_sine(2000))
+    model = PredictiveIKDR(1, target="linear", max_features=None).fit(*curved(2000))
     assert "network" in {trial.start for trial in model.report_.trials}
-    again = clone(model).fit(*_sine(2000))
+    before, X = list(warnings.filters), curved(8000)[0]
+    with ThreadPoolExecutor(2) as pool:  # the first ends before the other
+        parts = (RowsInMemory(part, part[:, :1] ** 2) for part in (X[:4000], X))
+        pool.map(lambda part: network_directions(part, 1, 0, TimeLimit()), parts)
+    assert warnings.filters == before
+    again = clone(model).fit(*curved(2000))
     assert_array_equal(again.components_, model.components_)
     shares = [trial.explained for trial in model.report_.trials[1:]]  # after the one that was taken
     assert shares == sorted(shares, reverse=True)
