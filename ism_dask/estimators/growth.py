@@ -51,7 +51,7 @@ def network_start(rows: TrainingRows, target: Target, q: int) -> Array | None:
     others = rows.of_other_groups(rows.counting, judging)
     most = min(RULES.most_network_rows, MEMORY_NUMBERS // rows.prepared.n_varying)
     learned = rows.block(target, rows.some(target.keys, others, most))
-    return network_directions(learned, q, rows.seed, rows.time_limit)
+    return network_directions(learned, q, rows.seed)
 
 
 def grown(

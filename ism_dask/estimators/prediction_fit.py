@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -129,8 +130,9 @@ def _new_choice(problem: SupervisedProblem, rows: TrainingRows, q: int) -> tuple
     watcher.on_selection(0, steps)
     target = evident_target(q)
     watcher.on_selection(count - 1, steps)
-    # A network learns beside the choices, most of which one thread makes.
-    with beside(partial(network_start, rows, target, q)) as network:
+    # A network learns beside the choices, most of which one thread makes; with a time limit, later.
+    learn, limit = partial(network_start, rows, target, q), rows.time_limit.max_seconds
+    with beside(learn) if limit is None else nullcontext(learn) as network:
         choice = replace(evident(target, q), dimensions=path)
         if not few and rows.n_rows < RULES.network_rows:  # else rows that join will judge
             choice = _judged(problem, rows, choice)

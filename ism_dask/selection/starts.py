@@ -16,7 +16,6 @@ from ism_dask.criteria.prediction import RowsInMemory
 from ism_dask.linalg.eigen import largest_pairs
 from ism_dask.linalg.subspaces import nearest_orthonormal
 from ism_dask.selection.rules import RULES
-from ism_dask.solvers.base import TimeLimit
 
 # The name of the start by linear regression.
 LINEAR = "linear"
@@ -209,7 +208,7 @@ def _squared_departure(rows: Array) -> Array:
     return np.asarray(departure @ departure)
 
 
-def network_directions(rows: RowsInMemory, q: int, seed: int, time_limit: TimeLimit) -> Array:
+def network_directions(rows: RowsInMemory, q: int, seed: int) -> Array:
     """Return the weights (d, q), orthonormal, of the first layer of a network that predicts Y.
 
     The layer has q units, so that they are new features, each bent in one way; the two wide layers
@@ -220,15 +219,16 @@ def network_directions(rows: RowsInMemory, q: int, seed: int, time_limit: TimeLi
         activation="tanh",
         batch_size=min(RULES.network_batch, rows.n_rows),
         learning_rate_init=RULES.network_rate,
-        random_state=np.random.RandomState(seed),  # the order of the rows differs by epoch
+        # No loss falls by so much: after the first two epochs and these, it ends without a warning.
+        tol=1e9,
+        n_iter_no_change=RULES.network_epochs - 2,
+        max_iter=RULES.network_epochs + 1,
+        random_state=seed,
     )
     # Far values of a column, such as a pixel that is mostly white, would saturate all units.
     usual = RULES.network_reach * max(float(rows.X.std()), _TINY)
     scale = np.asarray(usual / np.maximum(np.abs(rows.X).max(axis=0), usual), rows.X.dtype)
     Y = rows.Y * np.sqrt(rows.Y.shape[1])  # columns of variance 1
-    X, Y = rows.X * scale, (Y[:, 0] if Y.shape[1] == 1 else Y).astype(rows.X.dtype)
-    for _ in range(RULES.network_epochs):  # `fit` would warn that it ends after these
-        network.partial_fit(X, Y, rows.weights)
-        if time_limit.is_over:
-            break
+    Y = Y[:, 0] if Y.shape[1] == 1 else Y
+    network.fit(rows.X * scale, Y.astype(rows.X.dtype), rows.weights)
     return np.linalg.qr(network.coefs_[0].astype(np.float64) * scale[:, None])[0]
