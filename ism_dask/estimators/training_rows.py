@@ -30,7 +30,6 @@ from ism_dask.rows.raw import (
     LoadedShard,
     deal,
     fits_memory,
-    number_of_blocks,
 )
 from ism_dask.rows.shards import Shards
 from ism_dask.selection.rules import RULES
@@ -195,7 +194,7 @@ class TrainingRows:
     @property
     def are_one_block(self) -> bool:
         """Whether the rows are so few that one regression has them all."""
-        return number_of_blocks(len(self.counting)) == 1
+        return len(self.counting) <= RULES.exact_rows
 
     @cached_property
     def stage_sizes(self) -> tuple[int, ...]:

@@ -22,8 +22,6 @@ from ism_dask.threads import pieces
 MEMORY_NUMBERS = 50_000_000
 # Shards of larger ones have at most this many rows, a power of two so that they fit chunks.
 RANGE_ROWS = 2048
-# Rows of a block of a sample: regressions cost the third power of their rows.
-BLOCK_ROWS = 600
 # From this number of rows on, a cluster computes if there is one, and in single precision if that
 # holds all numbers of X.
 MANY_ROWS = 10_000
@@ -64,11 +62,6 @@ def fits_memory(shape: Sequence[int]) -> bool:
     It depends on neither the type of the numbers nor the machine, and so do all choices of a fit.
     """
     return math.prod(shape) <= MEMORY_NUMBERS
-
-
-def number_of_blocks(n_rows: int) -> int:
-    """Return how many blocks of about the usual size some rows make."""
-    return max(1, round(n_rows / BLOCK_ROWS))
 
 
 def deal(keys: Array, n_blocks: int, seed: int, groups: Array | None = None) -> list[Array]:

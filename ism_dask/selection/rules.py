@@ -20,6 +20,7 @@ class SelectionRules:
     # how their influences on W spread.
     fewest_rows: int = 20
     stages: tuple[int, ...] = (600, 4000, 64_000)
+    exact_rows: int = 900  # the most for which one regression has all rows
     least_growth: float = 1.25
     hand_rows: int = 100
     stage_steps: int = 40

@@ -14,7 +14,7 @@ from ism_dask.criteria.prediction import RidgeRegression, RowsInMemory
 from ism_dask.gamma.base import repeated_rows
 from ism_dask.kernels import Gaussian
 from ism_dask.linalg.eigen import inverse_covariance
-from ism_dask.rows.raw import deal, number_of_blocks
+from ism_dask.rows.raw import deal
 from ism_dask.selection.rules import RULES, Factors
 from ism_dask.selection.starts import START_NAMES, starts_by_name
 from ism_dask.solvers.ascent import Precondition, ascend_roughly
@@ -210,7 +210,7 @@ def share_explained(Z: Array, Y: Array, keys: Array) -> float:
     width and ridge have the largest evidence. `keys` (n,) deal the rows into parts.
     """
     W = np.eye(Z.shape[1])
-    parts = deal(keys, number_of_blocks(len(Z)), 0)
+    parts = deal(keys, max(1, round(len(Z) / RULES.stages[0])), 0)
     regression = RidgeRegression(Gaussian().resolve(Z[parts[0]], 1.0), 1.0)
     sample = Sample(RowsInMemory(Z, Y), keys, regression, True, Z.shape[1], 0)
     setting, _ = sample.part(parts[0]).best_setting(W)

@@ -81,7 +81,7 @@ def test_long_passes_are_shown_within_an_iteration_on_any_console(shown, monkeyp
 
 
 def test_the_choices_of_a_prediction_are_counted_until_all_rows_have_joined(monkeypatch):
-    monkeypatch.setattr("ism_dask.rows.raw.BLOCK_ROWS", 200)
+    monkeypatch.setitem(vars(RULES), "exact_rows", 200)
     monkeypatch.setitem(vars(RULES), "stages", (200,))
 
     class Counting(FitWatcher):

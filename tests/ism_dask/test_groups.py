@@ -6,6 +6,7 @@ from models import quick
 from numpy.testing import assert_allclose
 
 from ism_dask import PredictiveIKDR, intervals
+from ism_dask.selection.rules import RULES
 
 PATIENTS = np.repeat(np.arange(30), 6)
 
@@ -54,7 +55,7 @@ def test_the_share_of_unseen_rows_is_that_of_new_patients():
 @pytest.mark.parametrize("n_groups", [4, 120])
 def test_groups_of_many_rows(n_groups, monkeypatch):
     """In several blocks, of which one or more may have no group."""
-    monkeypatch.setattr("ism_dask.rows.raw.BLOCK_ROWS", 60)
+    monkeypatch.setitem(vars(RULES), "exact_rows", 60)
     rng = np.random.default_rng(5)
     groups = rng.integers(n_groups, size=300)
     X = rng.normal(size=(n_groups, 6))[groups] + rng.normal(size=(300, 6))

@@ -379,7 +379,7 @@ def test_rows_that_are_not_those_of_the_fit_are_refused(make):
 
 def test_some_rows_give_the_intervals_of_all(monkeypatch):
     """With the seed that a generator drew: another one deals other blocks, of another J."""
-    monkeypatch.setattr("ism_dask.rows.raw.BLOCK_ROWS", 100)
+    monkeypatch.setitem(vars(RULES), "exact_rows", 100)
     monkeypatch.setitem(vars(RULES), "curvature_block", 100)
     X, y = _line(400)
     model = PredictiveIKDR(1, **EVERY, random_state=np.random.RandomState(0)).fit(X, y)

@@ -428,7 +428,7 @@ def test_a_kernel_matrix_that_is_not_positive_definite_is_an_error():
 
 @pytest.mark.parametrize(("n", "d", "kernel"), [(178, 2, "gaussian"), (400, 1, Gaussian(2.0))])
 def test_the_sign_of_y_does_not_decide_the_answer(n, d, kernel, monkeypatch):
-    monkeypatch.setattr("ism_dask.rows.raw.BLOCK_ROWS", 200)
+    monkeypatch.setitem(vars(RULES), "exact_rows", 200)
     monkeypatch.setitem(vars(RULES), "stages", (200,))
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, 3))
