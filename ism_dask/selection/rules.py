@@ -61,7 +61,7 @@ class SelectionRules:
     noise_rows: int = 100_000
 
     # The network of a start: the rows from which on there is one, the most that it learns from, and
-    # its layers and steps.
+    # its layers, epochs and steps.
     network_rows: int = 5000
     most_network_rows: int = 100_000
     network_units: int = 64
@@ -69,6 +69,7 @@ class SelectionRules:
     network_reach: float = 3.0
     network_rate: float = 2e-3
     network_epochs: int = 15
+    network_steps: int = 1600  # at least, in more epochs of fewer rows
 
     # Starts: how many are climbed from, and the steps of the first ascents and of the chosen one.
     climbed_starts: int = 2

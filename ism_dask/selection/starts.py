@@ -214,15 +214,17 @@ def network_directions(rows: RowsInMemory, q: int, seed: int) -> Array:
     The layer has q units, so that they are new features, each bent in one way; the two wide layers
     behind it may predict anything from them.
     """
+    batch = min(RULES.network_batch, rows.n_rows)
+    epochs = max(RULES.network_epochs, RULES.network_steps * batch // rows.n_rows)
     network = MLPRegressor(
         hidden_layer_sizes=(q, RULES.network_units, RULES.network_units),
         activation="tanh",
-        batch_size=min(RULES.network_batch, rows.n_rows),
+        batch_size=batch,
         learning_rate_init=RULES.network_rate,
         # No loss falls by so much: after the first two epochs and these, it ends without a warning.
         tol=1e9,
-        n_iter_no_change=RULES.network_epochs - 2,
-        max_iter=RULES.network_epochs + 1,
+        n_iter_no_change=epochs - 2,
+        max_iter=epochs + 1,
         random_state=seed,
     )
     # Far values of a column, such as a pixel that is mostly white, would saturate all units.

@@ -108,7 +108,7 @@ def test_a_width_for_which_there_are_too_few_landmarks_is_refused():
 
 def test_a_network_starts_where_rows_are_many(monkeypatch):
     """It is on trial beside others, learns the same from a seed, and leaves filters as they are."""
-    for name, value in (("network_rows", 1500), ("stages", (200,))):
+    for name, value in (("network_rows", 1500), ("network_steps", 0), ("stages", (200,))):
         monkeypatch.setitem(vars(RULES), name, value)
     model = PredictiveIKDR(1, target="linear", max_features=None).fit(*curved(2000))
     assert "network" in {trial.start for trial in model.report_.trials}
