@@ -132,7 +132,8 @@ def _new_choice(problem: SupervisedProblem, rows: TrainingRows, q: int) -> tuple
     watcher.on_selection(count - 1, steps)
     # A network learns beside the choices, most of which one thread makes; with a time limit, later.
     learn, limit = partial(network_start, rows, target, q), rows.time_limit.max_seconds
-    with beside(learn) if limit is None else nullcontext(learn) as network:
+    is_late = limit is not None or rows.n_rows < RULES.network_rows  # few rows have none
+    with nullcontext(learn) if is_late else beside(learn) as network:
         choice = replace(evident(target, q), dimensions=path)
         if not few and rows.n_rows < RULES.network_rows:  # else rows that join will judge
             choice = _judged(problem, rows, choice)

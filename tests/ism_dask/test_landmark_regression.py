@@ -115,7 +115,7 @@ def test_a_network_starts_where_rows_are_many(monkeypatch):
     before, X = list(warnings.filters), curved(8000)[0]
     with single_threaded_blas(), ThreadPoolExecutor(2) as pool:  # the first ends before the other
         parts = (RowsInMemory(part, part[:, :1] ** 2) for part in (X[:4000], X))
-        pool.map(lambda part: network_directions(part, 1, 0), parts)
+        list(pool.map(lambda part: network_directions(part, 1, 0), parts))  # raises their errors
     assert warnings.filters == before
     again = clone(model).fit(*curved(2000))
     assert_array_equal(again.components_, model.components_)
