@@ -20,7 +20,7 @@ BESIDE = --numprocesses 3 --dist loadgroup --no-loadscope-reorder
 # Tests and services start many processes, each of which would compile our modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo install test chaos long fuzz docs package deploy browser tools lint format bench bench-scale clean help
+.PHONY: demo install test chaos claims long fuzz docs package deploy browser tools lint format bench bench-scale clean help
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -61,8 +61,11 @@ install: $(READY)  ## Make .venv with the package and all that the tests need (s
 test: $(READY)  ## Run the test suite (three minutes on two cores)
 	$(BIN)/python -m pytest $(BESIDE) -m 'not chaos and not long'
 
-chaos: $(READY)  ## Run the long tests: processes and clusters are killed, files torn, servers stopped (an hour and a half)
+chaos: $(READY)  ## Inject every fault in full numbers: processes are killed, files torn, servers stopped (an hour and a half)
 	$(BIN)/python -m pytest $(BESIDE) -m 'chaos or faults'
+
+claims: $(READY)  ## Compare what 14,000 fits claim of their answers with the definition (an hour)
+	$(BIN)/python -m pytest $(BESIDE) -m 'minutes and not chaos'
 
 long: $(READY)  ## Run tests of up to two minutes each: documentation, clusters, servers, a few of every fault
 	$(BIN)/python -m pytest $(BESIDE) -m '(long or chaos) and not minutes'

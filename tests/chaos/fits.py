@@ -66,10 +66,10 @@ class Fit:
     def ended(self, within):
         """Say whether it comes to a good end in so many seconds."""
         try:
-            return self.process.wait(within) == 0
-        except psutil.TimeoutExpired:
+            wait(lambda: self.process.poll() is not None, within)
+        except AssertionError:
             self.stop()
-            return False
+        return self.process.returncode == 0
 
     def stop(self):
         """End it with what it has started, whatever state that is in."""

@@ -8,8 +8,7 @@ import pytest
 
 # What the rows of the table are called in a report of pytest.
 PROPERTY = "tally"
-# Of tests that take minutes: `make chaos` runs them, and CI each night. A limit of time that their
-# function set would hold in place of this one.
+# Of tests that take minutes; a limit of time set by their function would hold in place of this.
 LONG = [pytest.mark.chaos, pytest.mark.minutes, pytest.mark.timeout(3600)]
 FEW = [pytest.mark.timeout(900)]
 COLUMNS = ("fault", "injected", "survived", "wrong", "seconds")

@@ -14,7 +14,6 @@ from models import CULTIVAR, WINE, curved, hsic_model, objective_of, problem_of,
 from numpy.testing import assert_allclose
 from scipy.spatial.distance import pdist
 from sklearn.datasets import load_breast_cancer
-from tally import LONG
 
 from benchmarks.studies.local_maxima import objection
 from ism_dask import ComponentsWarning, PredictiveIKDR, UnsupervisedIKDR, hsic
@@ -29,13 +28,14 @@ from ism_dask.status import Status, components_advice
 
 # Fits to a test: some seconds.
 BLOCK = 50
+MANY = [pytest.mark.long, pytest.mark.minutes, pytest.mark.timeout(3600)]
 # Of one width and one start.
 MEDIAN = Gaussian("median")
 
 
 def blocks(short, long):
-    """Numbers of blocks of fits: the first for each run, the others for the long one."""
-    rest = [pytest.param(number, marks=LONG) for number in range(short, long)]
+    """Numbers of blocks of fits: the first for each run, the others for `make claims`."""
+    rest = [pytest.param(number, marks=MANY) for number in range(short, long)]
     return pytest.mark.parametrize("block", [*range(short), *rest])
 
 
