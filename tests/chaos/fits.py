@@ -66,10 +66,10 @@ class Fit:
     def ended(self, within):
         """Say whether it comes to a good end in so many seconds."""
         try:
-            wait(lambda: self.process.poll() is not None, within)
-        except AssertionError:
+            return self.process.wait(within) == 0
+        except psutil.TimeoutExpired:
             self.stop()
-        return self.process.returncode == 0
+            return False
 
     def stop(self):
         """End it with what it has started, whatever state that is in."""
