@@ -83,11 +83,12 @@ tools: $(READY)  ## Install what the tests of clusters and deploy/ run: SLURM, C
 		&& apt-get install -qy --no-install-recommends slurm-wlm docker-compose iproute2 openssl systemd; }
 	@$(BIN)/python tests/install_tools.py
 
-lint: $(READY)  ## ruff, ruff format, mypy strict, import-linter
+lint: $(READY)  ## ruff, ruff format, mypy strict, import-linter, the syntax of scripts
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	for script in .ci/* deploy/slurm/driver.sbatch; do bash -n $$script || exit 1; done
 
 docs: $(READY)  ## Build the documentation site in docs/_build, offline, and check its links
 	$(BIN)/sphinx-build --quiet -W --keep-going -b html docs docs/_build

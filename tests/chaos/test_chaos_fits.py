@@ -25,7 +25,7 @@ from fits import FIT, OFTEN, Fit, Supervisor, bits, saved_iterations
 from network import network
 from scipy.linalg import subspace_angles
 from serving import kill_family
-from support import doomed_command, store_own
+from support import LOCAL, doomed_command, store_own
 from tally import few_and_many, sizes
 from threadpoolctl import threadpool_info
 from waiting import wait
@@ -59,8 +59,7 @@ def _built(name, folder):
 def local(tmp_path):
     """Return a cluster file: each fit starts two workers of its own."""
     file = tmp_path / "local.toml"
-    options = 'workers = 2\noptions = {memory_limit = "1 GiB"}\n'
-    file.write_text(f'cluster = "distributed.LocalCluster"\n{options}')
+    file.write_text(LOCAL)
     return SimpleNamespace(address=file, within=())
 
 

@@ -60,6 +60,11 @@ class Payload:
 PICKLED = pickle.dumps(Payload())
 
 
+LOCAL = """\
+cluster = "distributed.LocalCluster"
+workers = 2
+options = {memory_limit = "1 GiB"}
+"""
 # Options of a fit of many iterations, one like the other.
 EXACT = ("--criterion", "dependence", "--engine", "exact")
 

@@ -242,10 +242,6 @@ def test_the_ingress_leads_to_services_that_policies_let_it_reach(by_name):
     assert {"port": port["name"]} in policy["ingress"][0]["ports"]
 
 
-def test_the_driver_of_slurm_is_a_script():
-    subprocess.run(["bash", "-n", DEPLOY / "slurm/driver.sbatch"], check=True)
-
-
 def verified(file, home):
     """Return what systemd has against a unit of a user."""
     folders = {"HOME": str(home), "XDG_RUNTIME_DIR": str(home)}
@@ -269,8 +265,7 @@ def test_the_jobs_of_a_cluster_file(tmp_path):
     text = (DEPLOY / "slurm/cluster.toml").read_text()
     file = tmp_path / "cluster.toml"
     # An interface and a folder that this machine has.
-    text = text.replace('"ib0"', '"lo"').replace("/shared/me", str(tmp_path))
-    file.write_text(text)
+    file.write_text(text.replace('"ib0"', '"lo"').replace("/shared/me", str(tmp_path)))
     (tmp_path / "ism-dask").mkdir()
     with read_cluster(file).made() as cluster:
         script = cluster.job_script()

@@ -13,14 +13,6 @@ from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import ism_dask
-from ism_dask import (
-    AlternativeIKDR,
-    ColoredMVU,
-    PredictiveIKDR,
-    SemiSupervisedIKDR,
-    SupervisedIKDR,
-    UnsupervisedIKDR,
-)
 from ism_dask.engines import EngineOptions
 from ism_dask.kernels import Gaussian
 from ism_dask.solvers import ISM, Ascent
@@ -37,13 +29,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceW
     ],
 )
 def test_options_by_name_and_by_object_give_the_same_bits(name, by_name, by_object):
+    given = ({name: by_name}, {name: by_object})
     one, other = (
-        hsic_model(2, kernel=Gaussian(3.0), random_state=3, **{name: each}).fit(WINE, CULTIVAR)
-        for each in (by_name, by_object)
+        hsic_model(2, kernel=Gaussian(3.0), random_state=3, **each).fit(WINE, CULTIVAR)
+        for each in given
     )
     assert_array_equal(one.components_, other.components_)
     assert one.report_ == other.report_
-    one, other = (UnsupervisedIKDR(3, 2, **{name: each}).fit(WINE) for each in (by_name, by_object))
+    one, other = (ism_dask.UnsupervisedIKDR(3, 2, **each).fit(WINE) for each in given)
     assert_array_equal(one.labels_, other.labels_)
 
 
@@ -141,13 +134,15 @@ def _exempt(estimator):
 
 CHECKS = parametrize_with_checks(
     [
-        PredictiveIKDR(1, kernel=Gaussian(2.0), max_features=None, solver=Ascent(max_iter=5)),
-        SupervisedIKDR(solver=ISM(max_iter=5)),
-        SupervisedIKDR(missing="mean"),
-        UnsupervisedIKDR(max_outer=3),
-        SemiSupervisedIKDR(3, max_outer=3),
-        AlternativeIKDR(max_outer=3),
-        ColoredMVU(n_eigenvectors=5),
+        ism_dask.PredictiveIKDR(
+            1, kernel=Gaussian(2.0), max_features=None, solver=Ascent(max_iter=5)
+        ),
+        ism_dask.SupervisedIKDR(solver=ISM(max_iter=5)),
+        ism_dask.SupervisedIKDR(missing="mean"),
+        ism_dask.UnsupervisedIKDR(max_outer=3),
+        ism_dask.SemiSupervisedIKDR(3, max_outer=3),
+        ism_dask.AlternativeIKDR(max_outer=3),
+        ism_dask.ColoredMVU(n_eigenvectors=5),
     ],
     expected_failed_checks=_exempt,
 )
