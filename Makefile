@@ -61,7 +61,7 @@ install: $(READY)  ## Make .venv with the package and all that the tests need (s
 test: $(READY)  ## Run the test suite (three minutes on two cores)
 	$(BIN)/python -m pytest $(BESIDE) -m 'not chaos and not long'
 
-chaos: $(READY)  ## Inject every fault in full numbers: processes are killed, files torn, servers stopped (an hour and a half)
+chaos: $(READY)  ## Inject every fault in full numbers: processes are killed, files torn, servers stopped (two hours)
 	$(BIN)/python -m pytest $(BESIDE) -m 'chaos or faults'
 
 claims: $(READY)  ## Compare what 14,000 fits claim of their answers with the definition (an hour)
