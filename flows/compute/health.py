@@ -137,9 +137,10 @@ class Watchdog:
 
     def _check(self, current: Pulse | None) -> ClusterLost | None:
         """Record the pulse of the cluster; return the error if the cluster is lost, else None."""
-        # While this process computes, no task is pending, and no result on its way here.
-        pending = any(each.status == "pending" for each in [*self._client.futures.values()])
-        idle = not pending and not self._client.rpc.active
+        # While this process computes, no task is to be done, and no result is on its way here.
+        # A task is to be done again if its worker ended with the result ("lost").
+        states = {each.status for each in [*self._client.futures.values()]}
+        idle = states.isdisjoint(("pending", "lost")) and not self._client.rpc.active
         now, last = time.monotonic(), self._last
         if idle or (current is not None and (last is None or current.done != last.done)):
             self._last_progress = now

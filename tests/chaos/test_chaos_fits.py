@@ -25,7 +25,7 @@ from fits import FIT, OFTEN, Fit, Supervisor, bits, saved_iterations
 from network import network
 from scipy.linalg import subspace_angles
 from serving import kill_family
-from support import LOCAL, doomed_command, store_own
+from support import doomed_command, store_own
 from tally import few_and_many, sizes
 from threadpoolctl import threadpool_info
 from waiting import wait
@@ -56,11 +56,8 @@ def _built(name, folder):
 
 
 @pytest.fixture
-def local(tmp_path):
-    """Return a cluster file: each fit starts two workers of its own."""
-    file = tmp_path / "local.toml"
-    file.write_text(LOCAL)
-    return SimpleNamespace(address=file, within=())
+def own(local):
+    return SimpleNamespace(address=local, within=())
 
 
 @pytest.fixture
@@ -77,19 +74,19 @@ def caged(processes):
 
 
 @pytest.fixture
-def frugal(local, monkeypatch):
+def frugal(own, monkeypatch):
     """Let no process take memory of earlier arrays again, as malloc does by default."""
     monkeypatch.setenv("MALLOC_MMAP_THRESHOLD_", "65536")
-    return local
+    return own
 
 
 @pytest.fixture
-def clock(local, tmp_path, monkeypatch):
+def clock(own, tmp_path, monkeypatch):
     """Let the clock of all processes be off by what a file says."""
     (tmp_path / "offset").write_bytes(struct.pack("l", HOUR))
     monkeypatch.setenv("LD_PRELOAD", _built("jumping_clock", tmp_path))
     monkeypatch.setenv("CLOCK_OFF_BY", str(tmp_path / "offset"))
-    return local
+    return own
 
 
 @pytest.fixture(scope="module")
@@ -264,12 +261,12 @@ STALL = ("--stall", 20)
 KILL, STOP = signal.SIGKILL, signal.SIGSTOP
 GIL = "a C call holds a worker's GIL for 60 s, --stall"
 FAULTS = {
-    "worker": Fault("kill -9 a worker", "local", partial(_signal, KILL, "worker"), 20, times=4),
+    "worker": Fault("kill -9 a worker", "own", partial(_signal, KILL, "worker"), 20, times=4),
     "scheduler": Fault(
         "kill -9 the scheduler", "processes", partial(_signal, KILL, "scheduler"), 10,
         seconds=60, says=f"was lost on the way: {JOINS}",
     ),
-    "all": Fault("kill -9 all workers", "local", partial(_signal, KILL, "workers"), 3),
+    "all": Fault("kill -9 all workers", "own", partial(_signal, KILL, "workers"), 3),
     "all-apart": Fault(
         "kill -9 all workers under nannies", "processes", partial(_signal, KILL, "workers"), 2
     ),
@@ -278,10 +275,10 @@ FAULTS = {
         says="lost all its workers", error="ism-dask: the Dask cluster at",
     ),
     "still": Fault(
-        "SIGSTOP a worker for 60 s", "local", _stop_worker, 3, few=0, times=3, never_says=JOINS
+        "SIGSTOP a worker for 60 s", "own", _stop_worker, 3, few=0, times=3, never_says=JOINS
     ),
     "hangs": Fault(
-        "SIGSTOP all workers for good", "local", partial(_signal, STOP, "workers"), 1, few=0,
+        "SIGSTOP all workers for good", "own", partial(_signal, STOP, "workers"), 1, few=0,
         options=("--stall", 10), says="no task was done for 10 s on the Dask cluster at",
     ),
     "crash": Fault(

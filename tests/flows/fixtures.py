@@ -15,7 +15,7 @@ import pytest
 from browsing import browsing
 from daskparts import ran
 from serving import Serving, ended, free_port, home_for_up, made_once, own_ports, start_up
-from support import Diary, Ended, store_own
+from support import LOCAL, Diary, Ended, store_own
 
 
 @pytest.fixture
@@ -54,6 +54,14 @@ def diary():
     diary = Diary()
     with watch_progress(diary):
         yield diary
+
+
+@pytest.fixture
+def local(tmp_path):
+    """Return a cluster file: each run starts two workers of its own."""
+    file = tmp_path / "local.toml"
+    file.write_text(LOCAL)
+    return file
 
 
 @pytest.fixture(scope="session")

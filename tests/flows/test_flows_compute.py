@@ -80,13 +80,6 @@ def test_a_class_or_an_option_that_there_is_not(here, tmp_path, text, said):
     assert said in here("fit", "wine", "--plain", "--cluster", file).failed(1)
 
 
-@pytest.fixture
-def local(tmp_path):
-    file = tmp_path / "local.toml"
-    file.write_text(LOCAL)
-    return file
-
-
 @pytest.mark.long
 def test_an_option_that_workers_refuse_is_an_error_at_once(local):
     local.write_text(LOCAL.replace("memory_limit", "memory_limits"))
@@ -261,13 +254,21 @@ def test_losses_without_progress_end(settings, this, diary, monkeypatch):
 
 
 @pytest.mark.long
-def test_a_result_that_is_never_handed_over_is_a_loss(settings, this, diary):
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_a_result_that_never_comes_is_a_loss(settings, this, diary, tmp_path, number):
+    """A worker keeps it, or ends with it, and the next one computes it for ever."""
+
+    def once(mark):
+        time.sleep(60 * mark.exists())
+        mark.touch()
+
     def work():
-        done = default_client().submit(os.getpid)
+        done = default_client().submit(once, tmp_path / str(len(diary.notes)))
         wait(done.done)
         if len(diary.notes) == 1:  # of the first cluster
-            os.kill(*default_client().run(os.getpid).values(), signal.SIGSTOP)
-        return done.result()
+            os.kill(*default_client().run(os.getpid).values(), number)
+            wait(lambda: number == signal.SIGSTOP or done.status == "lost")
+        done.result()
 
     fit_on_cluster(settings, this, work)
     assert diary.notes[1].startswith("no task was done for 2 s")
@@ -284,12 +285,9 @@ def test_a_worker_that_is_replaced_and_work_elsewhere_are_no_loss(settings, this
         wait(lambda: {*client.run(os.getpid, on_error="ignore").values()} - {pid})
 
     fit_on_cluster(settings, this, work)
-    (dashboard,) = diary.notes
-    assert dashboard.startswith("Dask dashboard: http://")
-    (joined,) = diary.log
-    assert re.fullmatch(
-        r"joined the Dask cluster at tcp://\S+, dashboard http://\S+, 1 worker", joined
-    )
+    assert re.fullmatch(r"Dask dashboard: http://\S+", "\n".join(diary.notes))
+    joined = r"joined the Dask cluster at tcp://\S+, dashboard http://\S+, 1 worker"
+    assert re.fullmatch(joined, "\n".join(diary.log))
 
 
 @pytest.mark.chaos  # half a minute: `make long`

@@ -241,11 +241,7 @@ def test_a_look_at_a_service_loads_no_certificates(tmp_path, monkeypatch):
     reports = supervisor.service(REPORTS, report_port=free_port(0), reports=tmp_path)
     with services_lock():
         start_services([reports])
-
-    def refuse(*_, **__):
-        raise AssertionError("certificates were loaded")
-
-    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", refuse)
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", None)  # a call of it fails
     try:
         assert reports.is_well()
     finally:
